@@ -1,0 +1,1 @@
+"""Suites, tasks and statistics; sees a Completer, never an engine."""

@@ -1,0 +1,1 @@
+"""What an adapter is, where its bytes live, and which adapters are resident."""

@@ -1,0 +1,1 @@
+"""The loop: freeze, train, evaluate, canary, promote."""
