@@ -1,0 +1,219 @@
+"""Settings of one noria instance: defaults, then a TOML file, then the environment, then the command line.
+
+This is the only module that reads the environment or a settings file. Every other package receives plain
+frozen values built from what is loaded here.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from noria.errors import SettingsError
+
+EMBEDDED_MODEL = "smollm2-135m"
+
+_UNITS = {"": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
+
+
+def parse_bytes(value: object) -> object:
+    """Turn "512MiB" into 536870912; numbers pass through to pydantic's own checks."""
+    if not isinstance(value, str):
+        return value
+    match = re.fullmatch(r"\s*(\d+)\s*([A-Za-z]*)\s*", value)
+    if match is None or match[2].upper() not in _UNITS:
+        raise ValueError(f"a size such as 1073741824, 512MiB or 1GiB is expected, got {value!r}")
+    return int(match[1]) * _UNITS[match[2].upper()]
+
+
+Bytes = Annotated[int, BeforeValidator(parse_bytes), Field(gt=0)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ServerSettings(_Section):
+    """Where the HTTP endpoint listens and who may call it."""
+
+    host: str = "127.0.0.1"
+    port: int = Field(default=8000, ge=1, le=65535)
+    admin_key: str | None = None
+    """Bearer key of the admin API. None: open on a loopback host, refused on any other."""
+    require_api_key: bool = False
+    """Only requests with a key of serve.api_key are answered."""
+    replicas: int = Field(default=1, ge=1)
+    """Gateway processes."""
+
+
+class DatabaseSettings(_Section):
+    """An external PostgreSQL 18 with pgvector, or none for the embedded one."""
+
+    url: str | None = None
+
+
+class StoreSettings(_Section):
+    """Where adapters are kept and from where the admin API may load them."""
+
+    root: Path | None = None
+    adapter_roots: tuple[Path, ...] = ()
+
+
+class ModelSettings(_Section):
+    """One base model and the engine that serves it."""
+
+    id: str = Field(min_length=1, max_length=200)
+    source: str
+    """The name of the embedded model, a Hugging Face folder, or a GGUF file."""
+    replicas: int = Field(default=1, ge=1)
+    dtype: Literal["bfloat16", "float32"] = "bfloat16"
+    kv_bytes: Bytes = 1 << 30
+    max_model_len: int | None = Field(default=None, ge=16)
+    max_num_seqs: int = Field(default=64, ge=1)
+    max_batched_tokens: int = Field(default=512, ge=16)
+    max_waiting: int = Field(default=1024, ge=1)
+    adapter_slots: int = Field(default=8, ge=1)
+    max_lora_rank: int = Field(default=64, ge=1)
+    prefix_cache: bool = True
+    threads: int | None = Field(default=None, ge=1)
+    num_gpus: float = Field(default=0.0, ge=0)
+
+
+class EndpointSettings(_Section):
+    """A stable name for clients; created at start if the registry does not know it."""
+
+    name: str = Field(min_length=1, max_length=200)
+    model: str
+
+
+class Settings(_Section):
+    """All settings of an instance; `load` is the way to make one."""
+
+    data: Path = Path(".noria")
+    server: ServerSettings = ServerSettings()
+    database: DatabaseSettings = DatabaseSettings()
+    store: StoreSettings = StoreSettings()
+    models: tuple[ModelSettings, ...] = (ModelSettings(id=EMBEDDED_MODEL, source=EMBEDDED_MODEL),)
+    endpoints: tuple[EndpointSettings, ...] = ()
+    ray_address: str | None = None
+    """A running Ray cluster to join; None starts one of its own on this machine."""
+
+    @property
+    def store_root(self) -> Path:
+        return self.store.root or self.data / "store"
+
+    @property
+    def adapter_roots(self) -> tuple[Path, ...]:
+        return self.store.adapter_roots or (self.data / "adapters",)
+
+    def model(self, model_id: str) -> ModelSettings:
+        for model in self.models:
+            if model.id == model_id:
+                return model
+        known = ", ".join(model.id for model in self.models)
+        raise SettingsError(f"no base model is called {model_id!r}; the settings name: {known}")
+
+
+_ENVIRONMENT = {
+    "NORIA_DATA": ("data",),
+    "NORIA_HOST": ("server", "host"),
+    "NORIA_PORT": ("server", "port"),
+    "NORIA_ADMIN_KEY": ("server", "admin_key"),
+    "NORIA_DATABASE_URL": ("database", "url"),
+    "NORIA_RAY_ADDRESS": ("ray_address",),
+}
+CONFIG_VARIABLE = "NORIA_CONFIG"
+
+
+def load(
+    config: Path | None = None,
+    overrides: Mapping[tuple[str, ...], Any] | None = None,
+    models: tuple[str, ...] = (),
+    environment: Mapping[str, str] | None = None,
+) -> Settings:
+    """Load the settings; `overrides` maps a path such as ("server", "port") to a value from the command line.
+
+    `models` holds ID=SOURCE words; given any, they replace the models of the file. Raises SettingsError with
+    one line that names the setting, the value met and what is allowed.
+    """
+    env = os.environ if environment is None else environment
+    config = config or (Path(env[CONFIG_VARIABLE]) if env.get(CONFIG_VARIABLE) else None)
+    tree = _read_toml(config) if config else {}
+    for variable, path in _ENVIRONMENT.items():
+        if env.get(variable):
+            _put(tree, path, env[variable])
+    for path, value in (overrides or {}).items():
+        if value is not None:
+            _put(tree, path, value)
+    if models:
+        tree["models"] = [_model_word(word) for word in models]
+    try:
+        settings = Settings.model_validate(tree)
+    except ValidationError as error:
+        raise SettingsError(_first_problem(error)) from error
+    _check_names(settings)
+    return _absolute(settings)
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise SettingsError(f"the settings file {path} does not exist") from error
+    except tomllib.TOMLDecodeError as error:
+        raise SettingsError(f"the settings file {path} is not valid TOML: {error}") from error
+
+
+def _put(tree: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
+    for key in path[:-1]:
+        tree = tree.setdefault(key, {})
+        if not isinstance(tree, dict):
+            raise SettingsError(f"the setting {key!r} must be a table, got {tree!r}")
+    tree[path[-1]] = value
+
+
+def _model_word(word: str) -> dict[str, str]:
+    model_id, equals, source = word.partition("=")
+    if not equals or not model_id or not source:
+        raise SettingsError(f"--model expects ID=SOURCE, got {word!r}")
+    return {"id": model_id, "source": source}
+
+
+def _first_problem(error: ValidationError) -> str:
+    problem = error.errors()[0]
+    where = ".".join(str(part) for part in problem["loc"]) or "settings"
+    return f"setting {where}: {problem['msg']}, got {problem['input']!r}"
+
+
+def _check_names(settings: Settings) -> None:
+    names = [model.id for model in settings.models] + [endpoint.name for endpoint in settings.endpoints]
+    if not settings.models:
+        raise SettingsError("setting models: at least one base model is needed, got none")
+    for name in names:
+        if names.count(name) > 1:
+            raise SettingsError(f"the name {name!r} is used {names.count(name)} times; names must differ")
+    for endpoint in settings.endpoints:
+        settings.model(endpoint.model)
+    loopback = settings.server.host in ("127.0.0.1", "localhost", "::1")
+    if not loopback and not settings.server.admin_key:
+        raise SettingsError(
+            f"setting server.admin_key: needed when listening on {settings.server.host!r}; "
+            "set NORIA_ADMIN_KEY, or listen on 127.0.0.1"
+        )
+
+
+def _absolute(settings: Settings) -> Settings:
+    """Make every path absolute once, so that replicas with another working directory agree."""
+    store = settings.store.model_copy(
+        update={
+            "root": settings.store.root.absolute() if settings.store.root else None,
+            "adapter_roots": tuple(root.absolute() for root in settings.store.adapter_roots),
+        }
+    )
+    return settings.model_copy(update={"data": settings.data.absolute(), "store": store})
