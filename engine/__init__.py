@@ -1,1 +1,85 @@
-"""Paged-KV inference engine with LoRA slots: a library of its own that knows no HTTP, no SQL and no Ray."""
+"""Paged-KV inference engine with LoRA slots: a library of its own that knows no HTTP, no SQL and no Ray.
+
+Names are imported on first use, so a process that only wants records or the tokenizer never loads torch.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from engine.async_engine import AsyncEngine
+    from engine.config import BLOCK_SIZE, EngineConfig
+    from engine.detokenizer import Delta, Detokenizer
+    from engine.engine import Engine
+    from engine.errors import EngineError
+    from engine.lora import AdapterWeights, LoraPair
+    from engine.modelspec import ModelSpec, read_spec
+    from engine.records import (
+        EngineStats,
+        FinishReason,
+        Request,
+        RequestStats,
+        SamplingParams,
+        SlotInfo,
+        TokenEvent,
+        TokenLogprob,
+    )
+    from engine.tokenizer import Tokenizer
+
+_HOME = {
+    "AdapterWeights": "engine.lora",
+    "AsyncEngine": "engine.async_engine",
+    "BLOCK_SIZE": "engine.config",
+    "Delta": "engine.detokenizer",
+    "Detokenizer": "engine.detokenizer",
+    "Engine": "engine.engine",
+    "EngineConfig": "engine.config",
+    "EngineError": "engine.errors",
+    "EngineStats": "engine.records",
+    "FinishReason": "engine.records",
+    "LoraPair": "engine.lora",
+    "ModelSpec": "engine.modelspec",
+    "Request": "engine.records",
+    "RequestStats": "engine.records",
+    "SamplingParams": "engine.records",
+    "SlotInfo": "engine.records",
+    "TokenEvent": "engine.records",
+    "TokenLogprob": "engine.records",
+    "Tokenizer": "engine.tokenizer",
+    "read_spec": "engine.modelspec",
+}
+
+__all__ = [
+    "BLOCK_SIZE",
+    "AdapterWeights",
+    "AsyncEngine",
+    "Delta",
+    "Detokenizer",
+    "Engine",
+    "EngineConfig",
+    "EngineError",
+    "EngineStats",
+    "FinishReason",
+    "LoraPair",
+    "ModelSpec",
+    "Request",
+    "RequestStats",
+    "SamplingParams",
+    "SlotInfo",
+    "TokenEvent",
+    "TokenLogprob",
+    "Tokenizer",
+    "read_spec",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOME:
+        raise AttributeError(f"module 'engine' has no attribute {name!r}")
+    return getattr(import_module(_HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,74 @@
+"""Settings of one engine: sizes and limits. Knows neither files' contents nor devices."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from engine.errors import InvalidConfig
+
+BLOCK_SIZE = 16
+"""Tokens whose keys and values one KV block holds."""
+
+Dtype = Literal["float32", "bfloat16"]
+
+
+def blocks_for(num_tokens: int) -> int:
+    """Blocks that hold the keys and values of `num_tokens` tokens: 273 tokens need 18."""
+    return -(-num_tokens // BLOCK_SIZE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineConfig:
+    """What an engine is built from; raises InvalidConfig where values contradict each other.
+
+    model: folder in Hugging Face layout.
+    kv_bytes: memory of the KV pool in bytes; `num_blocks` wins when given.
+    max_model_len: tokens of prompt and completion together; None means the model's own limit,
+        or what the pool holds where that is less.
+    max_num_seqs: sequences that run at once. max_batched_tokens: tokens computed in one step.
+    max_waiting: requests that may wait. adapter_slots: adapters loaded at once (slot 0, no adapter,
+        is not counted).
+    threads: CPU threads of the runner; None leaves the library's choice.
+    check_integrity: verify every invariant after every step (for tests).
+    """
+
+    model: Path
+    dtype: Dtype = "bfloat16"
+    kv_bytes: int = 1 << 30
+    num_blocks: int | None = None
+    max_model_len: int | None = None
+    max_num_seqs: int = 64
+    max_batched_tokens: int = 512
+    max_waiting: int = 1024
+    adapter_slots: int = 8
+    max_lora_rank: int = 64
+    prefix_cache: bool = True
+    threads: int | None = None
+    check_integrity: bool = False
+
+    def __post_init__(self) -> None:
+        lowest = {
+            "kv_bytes": 1,
+            "num_blocks": 1,
+            "max_model_len": 2,
+            "max_num_seqs": 1,
+            "max_batched_tokens": 1,
+            "max_waiting": 0,
+            "adapter_slots": 0,
+            "max_lora_rank": 1,
+            "threads": 1,
+        }
+        for name, low in lowest.items():
+            value = getattr(self, name)
+            if value is not None and value < low:
+                raise InvalidConfig(f"{name} is {value}; at least {low} is allowed")
+        if self.dtype not in ("float32", "bfloat16"):
+            raise InvalidConfig(f"dtype is {self.dtype!r}; allowed: 'float32', 'bfloat16'")
+        if self.max_batched_tokens < self.max_num_seqs:
+            # Every running sequence must be able to advance by one token in every step.
+            raise InvalidConfig(
+                f"max_batched_tokens is {self.max_batched_tokens}; "
+                f"at least max_num_seqs ({self.max_num_seqs}) is allowed"
+            )

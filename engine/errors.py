@@ -1,0 +1,187 @@
+"""Every error the engine raises on purpose.
+
+    EngineError
+    ├── InvalidConfig                 a setting, or settings that contradict each other
+    ├── RequestRefused                raised by add(); nothing was taken in
+    │   ├── InvalidParameter          wrong type, NaN, out of range
+    │   ├── PromptTooLong             prompt leaves no room for one token
+    │   ├── TooLargeForPool           could never fit, even alone
+    │   ├── QueueFull                 try again later
+    │   └── DuplicateRequest          the id is in use
+    ├── AdapterError
+    │   ├── UnknownAdapter            no adapter with this digest is loaded
+    │   ├── NoFreeSlot                every adapter slot is taken
+    │   ├── AdapterInUse              unload while requests refer to it
+    │   ├── AdapterTooLarge           rank over the slots' rank
+    │   └── AdapterMismatch           module or shape the model does not have
+    ├── ModelError
+    │   ├── UnsupportedModel          architecture or feature the engine does not run
+    │   └── BadWeights                missing, surplus or misshapen tensors
+    ├── TokenizerError
+    │   ├── NoChatTemplate            the model folder carries none
+    │   └── BadTemplateInput          the template refused these messages
+    ├── GenerationFailed              generate(): a request ended with finish="error"
+    ├── EngineClosed                  the engine no longer takes work
+    └── IntegrityError                an invariant of blocks, scheduler or slots is broken (a bug)
+
+A message says what was wrong, the value met and the value allowed. All of them survive pickling.
+"""
+
+# ruff: noqa: N818  names say what happened; the suffix is left to the branches of the tree
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+
+def _rebuild(cls: type[EngineError], message: str, state: dict[str, Any]) -> EngineError:
+    error = cls.__new__(cls)
+    Exception.__init__(error, message)
+    error.__dict__.update(state)
+    return error
+
+
+class EngineError(Exception):
+    """Root of the tree."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Constructors take the figures, not the message: the default would call them wrongly.
+        return _rebuild, (type(self), str(self), dict(self.__dict__))
+
+
+class InvalidConfig(EngineError):
+    """A setting is out of range or contradicts another one."""
+
+
+class RequestRefused(EngineError):
+    """A request was not taken in; nothing was allocated for it."""
+
+
+class InvalidParameter(RequestRefused):
+    """One parameter of a request has a wrong type or value."""
+
+    def __init__(self, param: str, value: object, allowed: str) -> None:
+        super().__init__(f"{param} is {value!r}; allowed: {allowed}")
+        self.param = param
+        self.value = value
+        self.allowed = allowed
+
+
+class PromptTooLong(RequestRefused):
+    """The prompt leaves no room for a single generated token."""
+
+    def __init__(self, got: int, allowed: int) -> None:
+        super().__init__(f"prompt has {got} tokens; at most {allowed} are allowed")
+        self.got = got
+        self.allowed = allowed
+
+
+class TooLargeForPool(RequestRefused):
+    """Prompt and max_tokens together need more blocks than the pool has in all."""
+
+    def __init__(self, needed: int, allowed: int) -> None:
+        super().__init__(f"prompt and max_tokens need {needed} KV blocks; the pool has {allowed}")
+        self.needed = needed
+        self.allowed = allowed
+
+
+class QueueFull(RequestRefused):
+    """As many requests wait as may wait."""
+
+    def __init__(self, waiting: int, allowed: int) -> None:
+        super().__init__(f"{waiting} requests are waiting; at most {allowed} may")
+        self.waiting = waiting
+        self.allowed = allowed
+
+
+class DuplicateRequest(RequestRefused):
+    """A live request has this id already."""
+
+    def __init__(self, request_id: str) -> None:
+        super().__init__(f"request id {request_id!r} is in use; ids of live requests are unique")
+        self.request_id = request_id
+
+
+class AdapterError(EngineError):
+    """An adapter cannot be loaded, found or unloaded."""
+
+
+class UnknownAdapter(AdapterError):
+    """No adapter with this digest is loaded."""
+
+    def __init__(self, digest: str, loaded: Iterable[str]) -> None:
+        names = ", ".join(sorted(loaded)) or "none"
+        super().__init__(f"adapter {digest!r} is not loaded; loaded: {names}")
+        self.digest = digest
+
+
+class NoFreeSlot(AdapterError):
+    """Every adapter slot is taken."""
+
+    def __init__(self, slots: int) -> None:
+        super().__init__(f"all {slots} adapter slots are taken; unload an adapter first")
+        self.slots = slots
+
+
+class AdapterInUse(AdapterError):
+    """Live requests refer to the adapter."""
+
+    def __init__(self, digest: str, requests: int) -> None:
+        super().__init__(f"adapter {digest!r} serves {requests} live requests; it is unloaded at 0")
+        self.digest = digest
+        self.requests = requests
+
+
+class AdapterTooLarge(AdapterError):
+    """The adapter's rank is over the rank the slots are made for."""
+
+    def __init__(self, digest: str, rank: int, allowed: int) -> None:
+        super().__init__(f"adapter {digest!r} has rank {rank}; at most {allowed} is allowed")
+        self.digest = digest
+        self.rank = rank
+        self.allowed = allowed
+
+
+class AdapterMismatch(AdapterError):
+    """The adapter names a module, or has a shape, that the model does not have."""
+
+
+class ModelError(EngineError):
+    """The model folder cannot be run."""
+
+
+class UnsupportedModel(ModelError):
+    """The engine does not run this architecture or a feature of it."""
+
+
+class BadWeights(ModelError):
+    """Tensors are missing, surplus, misshapen or not finite."""
+
+
+class TokenizerError(EngineError):
+    """The tokenizer cannot do what was asked."""
+
+
+class NoChatTemplate(TokenizerError):
+    """The model folder carries no chat template."""
+
+
+class BadTemplateInput(TokenizerError):
+    """The chat template refused these messages."""
+
+
+class GenerationFailed(EngineError):
+    """A request driven by generate() ended with an error."""
+
+    def __init__(self, request_id: str, reason: str) -> None:
+        super().__init__(f"request {request_id!r} failed: {reason}")
+        self.request_id = request_id
+        self.reason = reason
+
+
+class EngineClosed(EngineError):
+    """The engine is closed or closing and takes no more work."""
+
+
+class IntegrityError(EngineError):
+    """An invariant of the block pool, the scheduler or the adapter slots does not hold."""

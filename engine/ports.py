@@ -1,0 +1,45 @@
+"""The seam between deciding and computing: what the engine asks of a model runner.
+
+`engine.runner.build_runner(config)` makes the real one; tests have a small fake.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from engine.records import SampledTokens, StepPlan
+
+if TYPE_CHECKING:
+    from engine.lora import AdapterWeights
+
+
+class ModelRunner(Protocol):
+    """Owns every tensor: weights, KV pool, adapter slots. Called from one thread at a time."""
+
+    @property
+    def num_blocks(self) -> int:
+        """KV blocks it has, ids 0 .. num_blocks - 1 (config.num_blocks, or what kv_bytes holds)."""
+
+    @property
+    def model_len(self) -> int:
+        """Positions the model was made for."""
+
+    @property
+    def vocab_size(self) -> int:
+        """Token ids are 0 .. vocab_size - 1."""
+
+    @property
+    def eos_token_ids(self) -> frozenset[int]:
+        """Tokens that end a completion unless the request ignores them."""
+
+    def run(self, plan: StepPlan) -> SampledTokens:
+        """Compute one step. An exception fails every sequence in the plan; a row's error only its own."""
+
+    def load_adapter(self, slot: int, weights: AdapterWeights) -> int:
+        """Fill slot 1 .. adapter_slots; return the bytes it occupies.
+
+        Raises AdapterTooLarge or AdapterMismatch and then leaves the slot empty (all zero).
+        """
+
+    def unload_adapter(self, slot: int) -> int:
+        """Empty a slot no sequence uses; return the bytes it occupied."""

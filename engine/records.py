@@ -1,0 +1,191 @@
+"""Plain records that cross the engine's edges: in as requests, out as token events, down as step plans.
+
+Knows no tensors, no threads and no policy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from engine.sampling import SamplingParams
+
+__all__ = [
+    "EngineStats",
+    "FinishReason",
+    "Request",
+    "RequestStats",
+    "SampledRow",
+    "SampledTokens",
+    "SamplingParams",
+    "ScheduledSeq",
+    "SlotInfo",
+    "StepPlan",
+    "TokenEvent",
+    "TokenLogprob",
+]
+
+FinishReason = Literal["stop", "length", "abort", "error"]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One completion to make.
+
+    id: unique among live requests. prompt: token ids, at least one.
+    adapter: digest of a loaded adapter, None for the base model.
+    cache_salt: requests share prefix blocks only with equal salt.
+    priority: a lower value is served earlier; equal values in order of arrival.
+    """
+
+    id: str
+    prompt: tuple[int, ...]
+    sampling: SamplingParams
+    adapter: str | None = None
+    cache_salt: str = ""
+    priority: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """Natural-log probability of a sampled token, and the likeliest (token id, logprob) beside it."""
+
+    token_id: int
+    logprob: float
+    top: tuple[tuple[int, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RequestStats:
+    """Account of one finished request; times in seconds, `decode_s` runs from the first token on.
+
+    cached_tokens: prompt tokens whose keys and values were found in the prefix cache.
+    """
+
+    prompt_tokens: int
+    cached_tokens: int
+    completion_tokens: int
+    preemptions: int
+    queue_s: float
+    prefill_s: float
+    decode_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class TokenEvent:
+    """What one step brought one request.
+
+    token_ids: new tokens, with the stop token where one ended it; empty when aborted or failed.
+    logprobs: one for each new token, None where none were asked for.
+    finish, stats: set on the last event only. stop_token: set when a token ended the request.
+    error: reason, with finish "error" only.
+    """
+
+    request_id: str
+    token_ids: tuple[int, ...]
+    logprobs: tuple[TokenLogprob, ...] | None = None
+    finish: FinishReason | None = None
+    stop_token: int | None = None
+    stats: RequestStats | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SlotInfo:
+    """One loaded adapter: its slot, bytes on the device, and live requests that refer to it."""
+
+    digest: str
+    slot: int
+    bytes: int
+    requests: int
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStats:
+    """Gauges of this moment and counters since the start.
+
+    blocks_free: blocks no sequence uses, of which blocks_cached hold a prefix that may be found again.
+    prefix_queries, prefix_hits: prompt tokens looked up, and those found.
+    failed_steps: steps the runner could not finish; consecutive_failures of them in a row until now.
+    """
+
+    running: int = 0
+    waiting: int = 0
+    blocks_total: int = 0
+    blocks_free: int = 0
+    blocks_cached: int = 0
+    prefix_queries: int = 0
+    prefix_hits: int = 0
+    preemptions: int = 0
+    steps: int = 0
+    failed_steps: int = 0
+    consecutive_failures: int = 0
+    prompt_tokens: int = 0
+    generated_tokens: int = 0
+    last_batch_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduledSeq:
+    """One sequence's share of a step.
+
+    The runner computes keys and values of `token_ids[start : start + count]`, writes those of position
+    p at block `block_table[p // BLOCK_SIZE]`, offset `p % BLOCK_SIZE`, and attends over positions
+    0 .. start + count - 1. With `samples` set it also chooses the next token, from the last position.
+
+    seq_id: one number for the whole life of a request, also across preemption; never used again.
+    token_ids: prompt, then all generated tokens; a live view, read-only, valid during run() only.
+    block_table: live view, the same rules; covers at least start + count positions.
+    seed: together with num_outputs it fixes the random draw, so a resumed sequence draws the same.
+    banned_ids: tokens that must not be sampled now (end tokens before min_tokens).
+    """
+
+    seq_id: int
+    token_ids: Sequence[int]
+    prompt_len: int
+    start: int
+    count: int
+    block_table: Sequence[int]
+    adapter_slot: int
+    samples: bool
+    sampling: SamplingParams
+    seed: int
+    banned_ids: tuple[int, ...] = ()
+
+    @property
+    def num_outputs(self) -> int:
+        """Tokens generated so far: the index of the one to be sampled."""
+        return len(self.token_ids) - self.prompt_len
+
+
+@dataclass(frozen=True, slots=True)
+class StepPlan:
+    """One step: which tokens of which sequences to compute.
+
+    released: seq_ids that ended since the last plan; state kept for them may be dropped.
+    """
+
+    seqs: tuple[ScheduledSeq, ...]
+    released: tuple[int, ...] = ()
+
+    @property
+    def num_tokens(self) -> int:
+        return sum(seq.count for seq in self.seqs)
+
+
+@dataclass(frozen=True, slots=True)
+class SampledRow:
+    """What a step made of one sequence: a token, or the reason why this sequence alone failed."""
+
+    seq_id: int
+    token_id: int = -1
+    logprob: TokenLogprob | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SampledTokens:
+    """One row for each sequence with `samples`; sequences without it appear only with an error."""
+
+    rows: tuple[SampledRow, ...]

@@ -1,0 +1,80 @@
+"""Sampling parameters of one request and what values they may have. Knows no logits."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from engine.errors import InvalidParameter
+
+MAX_LOGPROBS = 20
+_SEED_LIMIT = 1 << 63
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """How the tokens of one request are chosen.
+
+    max_tokens: most tokens to generate; clamped at add() to the room the model length leaves.
+    temperature: 0 is greedy. top_k: 0 is off. top_p: 1 is off. min_p: 0 is off.
+    presence_penalty, frequency_penalty: over generated tokens; 0 is off.
+    repetition_penalty: over prompt and generated tokens; 1 is off.
+    seed: same seed, same tokens, whatever else is in the batch; None draws one.
+    stop_token_ids: end the completion beside the model's own end tokens (which ignore_eos disables).
+    min_tokens: no token that would end the completion is sampled before this many.
+    logprobs: None for none, 0 for the sampled token, k for the k likeliest as well.
+    """
+
+    max_tokens: int
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    seed: int | None = None
+    stop_token_ids: tuple[int, ...] = ()
+    ignore_eos: bool = False
+    min_tokens: int = 0
+    logprobs: int | None = None
+
+    def validate(self) -> None:
+        """Raises InvalidParameter naming the first parameter that is wrong."""
+        _integer("max_tokens", self.max_tokens, 1)
+        _number("temperature", self.temperature, 0.0)
+        _number("top_p", self.top_p, 0.0, 1.0, above_low=True)
+        _integer("top_k", self.top_k, 0)
+        _number("min_p", self.min_p, 0.0, 1.0)
+        _number("presence_penalty", self.presence_penalty, -2.0, 2.0)
+        _number("frequency_penalty", self.frequency_penalty, -2.0, 2.0)
+        _number("repetition_penalty", self.repetition_penalty, 0.0, above_low=True)
+        if self.seed is not None:
+            _integer("seed", self.seed, -_SEED_LIMIT, _SEED_LIMIT - 1)
+        for token_id in self.stop_token_ids:
+            _integer("stop_token_ids", token_id, 0)
+        if not isinstance(self.ignore_eos, bool):
+            raise InvalidParameter("ignore_eos", self.ignore_eos, "true or false")
+        _integer("min_tokens", self.min_tokens, 0, self.max_tokens)
+        if self.logprobs is not None:
+            _integer("logprobs", self.logprobs, 0, MAX_LOGPROBS)
+
+
+def _integer(param: str, value: object, low: int, high: int | None = None) -> None:
+    allowed = f"an integer >= {low}" if high is None else f"an integer from {low} to {high}"
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InvalidParameter(param, value, allowed)
+    if value < low or (high is not None and value > high):
+        raise InvalidParameter(param, value, allowed)
+
+
+def _number(
+    param: str, value: object, low: float, high: float | None = None, *, above_low: bool = False
+) -> None:
+    allowed = f"a finite number {'>' if above_low else '>='} {low:g}"
+    if high is not None:
+        allowed += f" and <= {high:g}"
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise InvalidParameter(param, value, allowed)
+    if value < low or (above_low and value == low) or (high is not None and value > high):
+        raise InvalidParameter(param, value, allowed)
