@@ -1,0 +1,32 @@
+"""Named SQL: one file in db/queries per module, each query under a line `-- name: what it is for`.
+
+Queries are bytes with psycopg's %(name)s parameters; the text never holds a value.
+"""
+
+import re
+from functools import cache
+from pathlib import Path
+
+_FOLDER = Path(__file__).parent / "queries"
+_HEAD = re.compile(r"^-- (?P<name>[a-z_]+): (?P<purpose>.+)$", re.MULTILINE)
+
+
+@cache
+def load(module: str) -> dict[str, bytes]:
+    """Return the queries of db/queries/<module>.sql by name.
+
+    Raises:
+        ValueError: two queries share a name, or the file names none.
+    """
+    text = (_FOLDER / f"{module}.sql").read_text()
+    heads = list(_HEAD.finditer(text))
+    queries: dict[str, bytes] = {}
+    for head, following in zip(heads, [*heads[1:], None], strict=True):
+        name = head["name"]
+        if name in queries:
+            raise ValueError(f"db/queries/{module}.sql names {name!r} twice")
+        body = text[head.end() : following.start() if following else len(text)]
+        queries[name] = body.strip().rstrip(";").encode()
+    if not queries:
+        raise ValueError(f"db/queries/{module}.sql holds no line '-- name: purpose'")
+    return queries
