@@ -63,6 +63,7 @@ def test_ray_accepts_the_serve_config(manifest: dict[str, Any]) -> None:
         config = ServeDeploySchema.model_validate(yaml.safe_load(manifest["spec"]["serveConfigV2"]))
     served = [(app.import_path, app.route_prefix) for app in config.applications]
     assert served == [("noria.cluster:app", "/")]
+    assert config.proxy_location == "Disabled"
 
 
 def test_ray_of_the_manifest_is_ray_of_the_project(manifest: dict[str, Any]) -> None:
@@ -85,11 +86,12 @@ def test_every_pod_runs_without_privileges(manifest: dict[str, Any]) -> None:
             assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
 
 
-def test_every_pod_offers_the_serve_port_and_mounts_what_exists(manifest: dict[str, Any]) -> None:
+def test_every_pod_offers_the_port_of_the_settings_and_mounts_what_exists(manifest: dict[str, Any]) -> None:
+    port = tomllib.loads((DEPLOY / "noria.toml").read_text())["server"]["port"]
     for spec in pod_specs(manifest):
         volumes = {volume["name"] for volume in spec["volumes"]}
         for container in spec["containers"]:
-            assert {"name": "serve", "containerPort": 8000} in container["ports"]
+            assert {"name": "serve", "containerPort": port} in container["ports"]
             assert {mount["name"] for mount in container["volumeMounts"]} <= volumes
 
 
