@@ -78,7 +78,9 @@ def _resources(settings: Settings) -> Iterator[Finding]:
     yield Finding("memory", memory >= _MIN_MEMORY, f"{_gib(memory)} ({_gib(_MIN_MEMORY)} is needed)")
     shm = Path("/dev/shm")
     size = shutil.disk_usage(shm).free if shm.is_dir() else 0
-    yield Finding("shared memory", size >= _MIN_SHM, f"{_gib(size)} free in {shm} ({_gib(_MIN_SHM)} is needed)")
+    yield Finding(
+        "shared memory", size >= _MIN_SHM, f"{_gib(size)} free in {shm} ({_gib(_MIN_SHM)} is needed)"
+    )
     temporary = Path(tempfile.gettempdir())
     yield Finding("temporary folder", os.access(temporary, os.W_OK), str(temporary))
 

@@ -1,0 +1,5 @@
+"""`python -m noria` is the `noria` command."""
+
+from noria.cli import main
+
+main()

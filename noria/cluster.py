@@ -1,0 +1,119 @@
+"""From settings to the Ray cluster and the Serve application that runs on it.
+
+`app` is the import path of a RayService (noria.cluster:app); the embedded instance goes the same way.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from engine.config import EngineConfig
+from noria import models
+from noria.settings import ModelSettings, Settings, load
+
+if TYPE_CHECKING:
+    import ray.serve
+
+    from serve.config import AppConfig
+
+_MAX_SESSION_PATH = 50
+"""Ray puts sockets about 57 characters below its folder, and a socket path may have 107."""
+
+
+def app_config(settings: Settings, url: str, folders: Mapping[str, Path]) -> AppConfig:
+    """What the Serve application is told: `folders` maps each base model to its weights."""
+    from serve.config import AppConfig, ModelConfig
+
+    return AppConfig(
+        models=tuple(
+            ModelConfig(
+                name=model.id,
+                folder=folders[model.id],
+                engine=engine_config(model, folders[model.id]),
+                replicas=model.replicas,
+                num_gpus=model.num_gpus,
+            )
+            for model in settings.models
+        ),
+        database_url=url,
+        store_root=settings.store_root,
+        cache_root=settings.data / "cache",
+        spool_dir=settings.data / "spool",
+        adapter_roots=settings.adapter_roots,
+        admin_key=settings.server.admin_key,
+        require_api_key=settings.server.require_api_key,
+        host=settings.server.host,
+        port=settings.server.port,
+        gateways=settings.server.replicas,
+    )
+
+
+def engine_config(model: ModelSettings, folder: Path) -> EngineConfig:
+    """The engine of one base model."""
+    return EngineConfig(
+        model=folder,
+        dtype=model.dtype,
+        kv_bytes=model.kv_bytes,
+        max_model_len=model.max_model_len,
+        max_num_seqs=model.max_num_seqs,
+        max_batched_tokens=model.max_batched_tokens,
+        max_waiting=model.max_waiting,
+        adapter_slots=model.adapter_slots,
+        max_lora_rank=model.max_lora_rank,
+        prefix_cache=model.prefix_cache,
+        threads=model.threads,
+    )
+
+
+@contextmanager
+def joined(settings: Settings) -> Iterator[None]:
+    """A Ray cluster for the length of the block: the one of the settings, or one of this process's own."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    import ray
+
+    if settings.ray_address:
+        ray.init(address=settings.ray_address, namespace="noria", logging_level=logging.WARNING)
+    else:
+        ray.init(
+            address="local",
+            namespace="noria",
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level=logging.WARNING,
+            object_store_memory=128 << 20,
+            _temp_dir=str(_session_folder(settings.data)),
+        )
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def _session_folder(data: Path) -> Path:
+    """Ray's folder: in the data folder where its socket paths fit, else in /tmp with a link to it."""
+    folder = data / "ray"
+    if len(str(folder)) <= _MAX_SESSION_PATH:
+        return folder
+    short = Path("/tmp") / f"noria-ray-{hashlib.sha256(str(data).encode()).hexdigest()[:12]}"
+    short.mkdir(mode=0o700, exist_ok=True)
+    if not folder.is_symlink():
+        folder.symlink_to(short)
+    return short
+
+
+def app(args: Mapping[str, Any]) -> ray.serve.Application:
+    """The application of a cluster; `args` may hold `config`, the path of the settings file."""
+    import serve.app
+    from noria.registration import open_registered
+
+    settings = load(Path(args["config"]) if "config" in args else None)
+    folders = {model.id: models.prepare(model, settings.data, print) for model in settings.models}
+    with open_registered(settings, folders) as database:
+        return serve.app.build(app_config(settings, database.url, folders))

@@ -1,0 +1,1 @@
+"""The sub-commands of `noria`, one file a group; each is a thin layer over one function elsewhere."""

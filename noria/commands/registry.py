@@ -1,0 +1,69 @@
+"""`noria endpoint`, `noria consent`, `noria model`: what must exist before traffic can be served and used."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from noria import options
+from noria.console import out
+from noria.database import open_database
+
+endpoint = typer.Typer(help="Endpoints: the stable names that clients call.", no_args_is_help=True)
+consent = typer.Typer(help="Who allows their traffic to be used for training.", no_args_is_help=True)
+model = typer.Typer(help="Base models.", no_args_is_help=True)
+Tenant = Annotated[str, typer.Option(help="Tenant.")]
+User = Annotated[str | None, typer.Option(help="One user of the tenant.", show_default="the whole tenant")]
+
+
+@endpoint.command("create")
+def create_endpoint(
+    name: Annotated[str, typer.Argument(help="Name that clients send as `model`.")],
+    base: Annotated[str, typer.Option("--base", help="Base model id.")],
+    config: options.Config = None,
+    data: options.Data = None,
+) -> None:
+    """Create an endpoint; until an adapter is promoted its base model answers."""
+    from db import registry
+
+    with open_database(options.settings(config, data)) as db:
+        row = registry.create_endpoint(db, name, base)
+    out.print(f"{row.name}: served by {row.base_model}")
+
+
+@consent.command("grant")
+def grant(
+    tenant: Tenant = "default", user: User = None, config: options.Config = None, data: options.Data = None
+) -> None:
+    """Record that traffic may be used for training."""
+    from db import consent as ledger
+
+    with open_database(options.settings(config, data)) as db:
+        row = ledger.grant(db, tenant, user)
+    out.print(f"{row.action}: {row.tenant} {row.user_key or '(all users)'} at {row.at}")
+
+
+@consent.command("withdraw")
+def withdraw(
+    tenant: Tenant = "default", user: User = None, config: options.Config = None, data: options.Data = None
+) -> None:
+    """Record that traffic may no longer be used for training."""
+    from db import consent as ledger
+
+    with open_database(options.settings(config, data)) as db:
+        row = ledger.withdraw(db, tenant, user)
+    out.print(f"{row.action}: {row.tenant} {row.user_key or '(all users)'} at {row.at}")
+
+
+@model.command("import")
+def import_model(
+    gguf: Annotated[Path, typer.Argument(help="GGUF file.", exists=True, dir_okay=False)],
+    folder: Annotated[Path, typer.Argument(help="Hugging Face folder to write.")],
+) -> None:
+    """Turn a GGUF file into a Hugging Face folder that can be served and trained."""
+    from engine.importer import import_gguf
+
+    import_gguf(gguf, folder)
+    out.print(f"{folder}")
