@@ -55,7 +55,7 @@ class EngineConfig:
             "max_model_len": 2,
             "max_num_seqs": 1,
             "max_batched_tokens": 1,
-            "max_waiting": 0,
+            "max_waiting": 1,
             "adapter_slots": 0,
             "max_lora_rank": 1,
             "threads": 1,

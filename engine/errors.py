@@ -20,6 +20,7 @@
     ├── TokenizerError
     │   ├── NoChatTemplate            the model folder carries none
     │   └── BadTemplateInput          the template refused these messages
+    ├── EngineBusy                    generate() while other requests are live
     ├── GenerationFailed              generate(): a request ended with finish="error"
     ├── EngineClosed                  the engine no longer takes work
     └── IntegrityError                an invariant of blocks, scheduler or slots is broken (a bug)
@@ -168,6 +169,14 @@ class NoChatTemplate(TokenizerError):
 
 class BadTemplateInput(TokenizerError):
     """The chat template refused these messages."""
+
+
+class EngineBusy(EngineError):
+    """generate() runs alone; other requests are live."""
+
+    def __init__(self, requests: int) -> None:
+        super().__init__(f"{requests} requests are live; generate() starts at 0")
+        self.requests = requests
 
 
 class GenerationFailed(EngineError):

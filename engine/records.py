@@ -161,13 +161,9 @@ class ScheduledSeq:
 
 @dataclass(frozen=True, slots=True)
 class StepPlan:
-    """One step: which tokens of which sequences to compute.
-
-    released: seq_ids that ended since the last plan; state kept for them may be dropped.
-    """
+    """One step: which tokens of which sequences to compute."""
 
     seqs: tuple[ScheduledSeq, ...]
-    released: tuple[int, ...] = ()
 
     @property
     def num_tokens(self) -> int:
@@ -176,7 +172,7 @@ class StepPlan:
 
 @dataclass(frozen=True, slots=True)
 class SampledRow:
-    """What a step made of one sequence: a token, or the reason why this sequence alone failed."""
+    """What a step made of one sequence: a token, or (token_id -1) the reason why it alone failed."""
 
     seq_id: int
     token_id: int = -1

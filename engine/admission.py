@@ -1,0 +1,75 @@
+"""What a request must satisfy before it is taken in, and the sequence it becomes. Allocates nothing."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+from engine.config import BLOCK_SIZE, EngineConfig, blocks_for
+from engine.errors import InvalidConfig, InvalidParameter, PromptTooLong, TooLargeForPool
+from engine.ports import ModelRunner
+from engine.records import Request
+from engine.sequence import Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Sizes requests are measured against: those of the model, the pool and the settings together."""
+
+    max_model_len: int
+    num_blocks: int
+    vocab_size: int
+    eos_token_ids: frozenset[int]
+
+
+def measure_room(config: EngineConfig, runner: ModelRunner) -> Room:
+    """Raises InvalidConfig where the settings ask for more than the model can do."""
+    longest = config.max_model_len
+    if longest is None:
+        longest = min(runner.model_len, runner.num_blocks * BLOCK_SIZE)
+    elif longest > runner.model_len:
+        raise InvalidConfig(f"max_model_len is {longest}; the model allows {runner.model_len}")
+    return Room(longest, runner.num_blocks, runner.vocab_size, runner.eos_token_ids)
+
+
+def check_request(request: Request, room: Room) -> int:
+    """The tokens it may generate: its max_tokens, clamped to what the model length leaves.
+
+    Raises InvalidParameter, PromptTooLong, TooLargeForPool.
+    """
+    request.sampling.validate()
+    _check_ids("prompt", request.prompt, room.vocab_size)
+    _check_ids("stop_token_ids", request.sampling.stop_token_ids, room.vocab_size)
+    prompt_len = len(request.prompt)
+    if prompt_len == 0:
+        raise InvalidParameter("prompt", (), "at least 1 token")
+    if prompt_len > room.max_model_len - 1:
+        raise PromptTooLong(got=prompt_len, allowed=room.max_model_len - 1)
+    max_tokens = min(request.sampling.max_tokens, room.max_model_len - prompt_len)
+    needed = blocks_for(prompt_len + max_tokens - 1)
+    if needed > room.num_blocks:
+        raise TooLargeForPool(needed=needed, allowed=room.num_blocks)
+    return max_tokens
+
+
+def make_sequence(
+    seq_id: int, request: Request, room: Room, *, max_tokens: int, adapter_slot: int, now: float
+) -> Sequence:
+    """The sequence of a checked request; draws a seed where it brings none."""
+    sampling = request.sampling
+    own_ends = frozenset(sampling.stop_token_ids)
+    return Sequence(
+        seq_id=seq_id,
+        request=request,
+        max_tokens=max_tokens,
+        stop_ids=own_ends if sampling.ignore_eos else own_ends | room.eos_token_ids,
+        seed=random.getrandbits(63) if sampling.seed is None else sampling.seed,
+        adapter_slot=adapter_slot,
+        added_at=now,
+    )
+
+
+def _check_ids(param: str, token_ids: tuple[int, ...], vocab_size: int) -> None:
+    for token_id in token_ids:
+        if isinstance(token_id, bool) or not isinstance(token_id, int) or not 0 <= token_id < vocab_size:
+            raise InvalidParameter(param, token_id, f"token ids from 0 to {vocab_size - 1}")

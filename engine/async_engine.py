@@ -1,0 +1,126 @@
+"""The engine for asyncio: a thread steps it, and events come back to the loop in batches.
+
+Everything here is called on the loop that called start(). Knows no model: requests, events and adapter
+weights pass through.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar, cast
+
+from engine.config import EngineConfig
+from engine.courier import Courier, Sink
+from engine.engine import Engine
+from engine.errors import EngineClosed
+from engine.inbox import Command, Inbox
+from engine.records import EngineStats, Request, SlotInfo
+from engine.step_thread import StepThread
+
+if TYPE_CHECKING:
+    from engine.lora import AdapterWeights
+
+T = TypeVar("T")
+
+MakeEngine = Callable[[EngineConfig], Engine]
+
+
+class AsyncEngine:
+    """One engine on its own thread.
+
+    sink: called on the loop with all events gathered since its last call, in order. A request's first
+        event may reach it before add() has returned: make ready to receive before adding.
+    make_engine: called on the engine's thread; by default Engine itself.
+    """
+
+    def __init__(self, config: EngineConfig, sink: Sink, *, make_engine: MakeEngine = Engine) -> None:
+        self._config = config
+        self._sink = sink
+        self._make_engine = make_engine
+        self._inbox = Inbox()
+        self._thread: StepThread | None = None
+        self._ended: asyncio.Future[None] | None = None
+        self._closing = False
+
+    async def start(self) -> None:
+        """Build the engine; returns when it serves. Raises what building it raises."""
+        loop = asyncio.get_running_loop()
+        ready = loop.create_future()
+        self._ended = loop.create_future()
+        self._thread = StepThread(
+            lambda: self._make_engine(self._config),
+            self._inbox,
+            Courier(loop, self._sink),
+            ready=ready,
+            ended=self._ended,
+        )
+        self._thread.start()
+        await ready
+
+    async def close(self, timeout_s: float = 30.0) -> None:
+        """Take no more requests, finish those taken in, stop the thread.
+
+        What is not finished after `timeout_s` seconds is aborted. Closing twice does nothing.
+        """
+        self._closing = True
+        if self._thread is None or self._ended is None or not self._thread.alive:
+            return
+        self._inbox.close()
+        try:
+            await asyncio.wait_for(asyncio.shield(self._ended), timeout_s)
+        except TimeoutError:
+            self._put(Engine.abort_all)
+            await self._ended
+        self._thread.join()
+
+    async def add(self, request: Request) -> None:
+        """Take a request in between two steps. Raises what Engine.add raises, and EngineClosed.
+
+        Cancelled while waiting, it aborts the request.
+        """
+        try:
+            await self._ask(lambda engine: engine.add(request))
+        except asyncio.CancelledError:
+            self.abort(request.id)
+            raise
+
+    def abort(self, request_id: str) -> None:
+        """End a request before the next step; its last event, finish "abort", reaches the sink."""
+        self._put(lambda engine: engine.abort(request_id))
+
+    async def load_adapter(self, weights: AdapterWeights) -> int:
+        """Fill a slot between two steps and return it. Raises what Engine.load_adapter raises."""
+        return await self._ask(lambda engine: engine.load_adapter(weights))
+
+    async def unload_adapter(self, digest: str) -> int:
+        """Empty a slot between two steps; returns the bytes freed. Raises UnknownAdapter, AdapterInUse."""
+        return await self._ask(lambda engine: engine.unload_adapter(digest))
+
+    def stats(self) -> EngineStats:
+        """Figures as of the end of the last step."""
+        return EngineStats() if self._thread is None else self._thread.stats
+
+    def adapters(self) -> dict[str, SlotInfo]:
+        """Loaded adapters as of the end of the last step."""
+        return {} if self._thread is None else dict(self._thread.adapters)
+
+    @property
+    def max_model_len(self) -> int:
+        """Most tokens of prompt and completion together; 0 before start()."""
+        return 0 if self._thread is None else self._thread.max_model_len
+
+    @property
+    def healthy(self) -> bool:
+        """Started, not closed, and not failing step after step."""
+        return self._thread is not None and self._thread.healthy
+
+    async def _ask(self, action: Callable[[Engine], T]) -> T:
+        if self._closing or self._thread is None or not self._thread.alive:
+            raise EngineClosed("the engine is not started, or closed; it takes no commands")
+        return cast(T, await self._put(action))
+
+    def _put(self, action: Callable[[Engine], object]) -> asyncio.Future[object]:
+        future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+        self._inbox.put(Command(action, future))
+        return future

@@ -1,0 +1,126 @@
+"""The pool of KV block ids: reference counts, free blocks, and full blocks kept to be found again.
+
+A block is in exactly one of three states:
+
+    used     referenced by one or more block tables    freed by the tables' owner through release()
+    idle     no reference, but keyed: a cached prefix  freed by allocate(), least recently used first,
+                                                       only when no empty block is left
+    empty    no reference and no key
+
+Knows ids and keys only: no tokens, no sequences, no tensors.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Sequence
+
+from engine.errors import IntegrityError
+
+
+class BlockPool:
+    """Hands out block ids 0 .. num_blocks - 1."""
+
+    def __init__(self, num_blocks: int) -> None:
+        self.num_blocks = num_blocks
+        self._refs = [0] * num_blocks
+        self._keys: list[bytes | None] = [None] * num_blocks
+        self._by_key: dict[bytes, int] = {}
+        self._empty = list(reversed(range(num_blocks)))
+        self._idle: OrderedDict[int, None] = OrderedDict()
+
+    @property
+    def num_free(self) -> int:
+        """Blocks allocate() can hand out: empty and idle ones."""
+        return len(self._empty) + len(self._idle)
+
+    @property
+    def num_idle(self) -> int:
+        """Free blocks whose content may still be found."""
+        return len(self._idle)
+
+    def is_idle(self, block: int) -> bool:
+        return block in self._idle
+
+    def references(self, block: int) -> int:
+        return self._refs[block]
+
+    def allocate(self, count: int) -> list[int]:
+        """`count` blocks of undefined content, one reference each; the caller has checked num_free."""
+        if count > self.num_free:
+            raise IntegrityError(f"{count} blocks asked for; {self.num_free} are free")
+        blocks = [self._empty.pop() if self._empty else self._evict() for _ in range(count)]
+        for block in blocks:
+            self._refs[block] = 1
+        return blocks
+
+    def find(self, key: bytes) -> int | None:
+        """The block that holds the content named by `key`, if any does."""
+        return self._by_key.get(key)
+
+    def share(self, blocks: Iterable[int]) -> None:
+        """Add one reference to each block; idle ones become used."""
+        for block in blocks:
+            if self._refs[block] == 0:
+                del self._idle[block]
+            self._refs[block] += 1
+
+    def publish(self, block: int, key: bytes) -> None:
+        """Let a full, used block be found by `key`; a no-op where another block already is."""
+        if self._refs[block] == 0:
+            raise IntegrityError(f"block {block} is published but nobody uses it")
+        if key not in self._by_key and self._keys[block] is None:
+            self._by_key[key] = block
+            self._keys[block] = key
+
+    def release(self, table: Sequence[int], *, forget: bool = False) -> None:
+        """Drop one reference to each block of a table.
+
+        forget: content is doubtful; blocks that nobody else uses become empty instead of idle.
+        """
+        # The tail first: a chain is evicted from its end, so that its head stays findable.
+        for block in reversed(table):
+            if self._refs[block] == 0:
+                raise IntegrityError(f"block {block} is released but nobody uses it")
+            self._refs[block] -= 1
+            if self._refs[block]:
+                continue
+            if forget:
+                self._drop_key(block)
+            if self._keys[block] is None:
+                self._empty.append(block)
+            else:
+                self._idle[block] = None
+
+    def _evict(self) -> int:
+        block, _ = self._idle.popitem(last=False)
+        self._drop_key(block)
+        return block
+
+    def _drop_key(self, block: int) -> None:
+        key = self._keys[block]
+        if key is not None:
+            del self._by_key[key]
+            self._keys[block] = None
+
+    def check_integrity(self, tables: Iterable[Sequence[int]]) -> None:
+        """Raise IntegrityError unless counts, states and keys agree with the tables of all sequences."""
+        named = Counter(block for table in tables for block in table)
+        empty = set(self._empty)
+        if len(empty) != len(self._empty):
+            raise IntegrityError("a block is twice in the empty list")
+        for block, references in enumerate(self._refs):
+            key = self._keys[block]
+            if references != named[block]:
+                raise IntegrityError(
+                    f"block {block} counts {references} references; {named[block]} tables name it"
+                )
+            states = (references > 0) + (block in empty) + (block in self._idle)
+            if states != 1:
+                raise IntegrityError(f"block {block} is in {states} states; exactly 1 is allowed")
+            if (block in empty and key is not None) or (block in self._idle and key is None):
+                raise IntegrityError(f"block {block} is empty with a key, or idle without one")
+            if key is not None and self._by_key.get(key) != block:
+                raise IntegrityError(f"block {block} has a key that does not lead to it")
+        if len(self._by_key) != sum(key is not None for key in self._keys):
+            raise IntegrityError("a key leads to a block that does not carry it")

@@ -1,0 +1,240 @@
+"""The engine as a library: take requests in, advance all of them by one step, hand out token events.
+
+Single-threaded and synchronous; `engine.async_engine` gives it a thread. Knows no text: prompts come
+and completions go as token ids.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence as Ordered
+from typing import TYPE_CHECKING
+
+from engine.adapters import AdapterSlots
+from engine.admission import check_request, make_sequence, measure_room
+from engine.blocks import BlockPool
+from engine.config import EngineConfig
+from engine.errors import IntegrityError, QueueFull
+from engine.generate import generate
+from engine.live import LiveRequests
+from engine.ports import ModelRunner
+from engine.records import (
+    EngineStats,
+    FinishReason,
+    Request,
+    SampledRow,
+    SampledTokens,
+    SamplingParams,
+    SlotInfo,
+    StepPlan,
+    TokenEvent,
+)
+from engine.scheduler import Limits, Scheduler, SchedulerCounters
+from engine.sequence import Sequence
+from engine.stats import StepCounters, snapshot
+
+if TYPE_CHECKING:
+    from engine.lora import AdapterWeights
+
+logger = logging.getLogger(__name__)
+
+
+class Engine:
+    """Serves many requests at once over one model.
+
+    runner: computes the steps; by default the real one, built from `config`.
+    """
+
+    def __init__(self, config: EngineConfig, *, runner: ModelRunner | None = None) -> None:
+        self._config = config
+        self._runner = _build_runner(config) if runner is None else runner
+        self._room = measure_room(config, self._runner)
+        self._slots = AdapterSlots(config.adapter_slots)
+        self._steps = StepCounters()
+        self._scheduling = SchedulerCounters()
+        self._pool, self._scheduler = self._make_scheduler()
+        self._live = LiveRequests()
+        self._next_seq_id = 0
+
+    def _make_scheduler(self) -> tuple[BlockPool, Scheduler]:
+        pool = BlockPool(self._room.num_blocks)
+        limits = Limits(self._config.max_num_seqs, self._config.max_batched_tokens)
+        scheduler = Scheduler(limits, pool, self._scheduling, prefix_cache=self._config.prefix_cache)
+        return pool, scheduler
+
+    @property
+    def max_model_len(self) -> int:
+        """Most tokens of prompt and completion together."""
+        return self._room.max_model_len
+
+    @property
+    def has_work(self) -> bool:
+        """Whether step() has something to do or to hand out."""
+        return len(self._live) > 0 or self._live.has_events
+
+    @property
+    def has_room(self) -> bool:
+        """Whether add() would not raise QueueFull."""
+        return len(self._scheduler.waiting) < self._config.max_waiting
+
+    def add(self, request: Request) -> None:
+        """Take a request in.
+
+        Raises InvalidParameter, PromptTooLong, TooLargeForPool, DuplicateRequest, QueueFull,
+        UnknownAdapter; then nothing has changed.
+        """
+        max_tokens = check_request(request, self._room)
+        self._live.check_new(request.id)
+        if not self.has_room:
+            raise QueueFull(len(self._scheduler.waiting), self._config.max_waiting)
+        seq = make_sequence(
+            self._next_seq_id,
+            request,
+            self._room,
+            max_tokens=max_tokens,
+            adapter_slot=self._slots.pin(request.adapter),
+            now=time.monotonic(),
+        )
+        self._next_seq_id += 1
+        self._live.open(seq)
+        self._scheduler.add(seq)
+
+    def abort(self, request_id: str) -> bool:
+        """End a live request in any phase, its blocks free at once; False if there is none such.
+
+        Its last event, finish "abort", comes with the next step().
+        """
+        seq = self._live.get(request_id)
+        if seq is None:
+            return False
+        self._end(seq, "abort")
+        return True
+
+    def abort_all(self) -> None:
+        """End every live request."""
+        for seq in list(self._live):
+            self._end(seq, "abort")
+
+    def load_adapter(self, weights: AdapterWeights) -> int:
+        """Fill a slot and return it; an adapter that is loaded already keeps its slot.
+
+        Raises NoFreeSlot, AdapterTooLarge, AdapterMismatch.
+        """
+        slot = self._slots.slot_of(weights.digest)
+        if slot is not None:
+            return slot
+        num_bytes = self._runner.load_adapter(self._slots.next_empty(), weights)
+        return self._slots.occupy(weights.digest, num_bytes)
+
+    def unload_adapter(self, digest: str) -> int:
+        """Empty the adapter's slot; returns the bytes freed. Raises UnknownAdapter, AdapterInUse."""
+        freed = self._runner.unload_adapter(self._slots.check_unused(digest))
+        self._slots.vacate(digest)
+        return freed
+
+    def adapters(self) -> dict[str, SlotInfo]:
+        """Loaded adapters by digest."""
+        return self._slots.snapshot()
+
+    def stats(self) -> EngineStats:
+        return snapshot(self._steps, self._scheduler, self._pool)
+
+    def generate(
+        self, prompts: Ordered[Ordered[int]], sampling: SamplingParams, adapter: str | None = None
+    ) -> list[list[int]]:
+        """Complete many prompts; returns their tokens, in the order given.
+
+        Raises what add() raises, EngineBusy when requests are live, GenerationFailed when one fails.
+        """
+        return generate(self, prompts, sampling, adapter)
+
+    def step(self) -> list[TokenEvent]:
+        """Advance every running request and return all events since the last step.
+
+        A runner's exception ends the requests of this step with finish "error" and is not raised.
+        """
+        plan = self._scheduler.schedule()
+        if plan.seqs:
+            self._run(plan)
+        if self._config.check_integrity:
+            self.check_integrity()
+        return self._live.take_events()
+
+    def recover(self, reason: str) -> list[TokenEvent]:
+        """After step() itself has raised: fail what was running, keep what waits, on an empty pool."""
+        self._steps.failed()
+        self._pool, self._scheduler = self._make_scheduler()
+        for seq in list(self._live):
+            if seq.state == "waiting":
+                self._scheduler.add(seq)
+            else:
+                self._close(seq, "error", error=reason)
+        return self._live.take_events()
+
+    def check_integrity(self) -> None:
+        """Raise IntegrityError unless every invariant of blocks, queues and slots holds."""
+        self._scheduler.check_integrity()
+        self._slots.check_integrity(seq.request.adapter for seq in self._live)
+        scheduled = {*self._scheduler.running, *self._scheduler.waiting}
+        if scheduled != set(self._live):
+            raise IntegrityError(f"{len(self._live)} requests are live; {len(scheduled)} run or wait")
+
+    def _run(self, plan: StepPlan) -> None:
+        now = time.monotonic()
+        running = {seq.seq_id: seq for seq in self._scheduler.running}
+        for seq in running.values():
+            seq.started_at = now if seq.started_at is None else seq.started_at
+        try:
+            sampled = self._runner.run(plan)
+        except Exception as error:  # whatever model code raises ends this batch, never the loop
+            logger.exception("step failed", extra={"action": "step_failed", "requests": len(plan.seqs)})
+            self._steps.failed()
+            for share in plan.seqs:
+                self._end(running[share.seq_id], "error", error=f"{type(error).__name__}: {error}")
+            return
+        self._steps.succeeded(plan)
+        self._apply(plan, running, sampled)
+
+    def _apply(self, plan: StepPlan, running: dict[int, Sequence], sampled: SampledTokens) -> None:
+        now = time.monotonic()
+        rows = {row.seq_id: row for row in sampled.rows}
+        for share in plan.seqs:
+            seq = running[share.seq_id]
+            row = rows.get(share.seq_id)
+            if row is None and share.samples:
+                row = SampledRow(share.seq_id, error="the runner returned no token")
+            if row is not None and row.error is not None:
+                self._end(seq, "error", error=row.error)
+                continue
+            self._scheduler.advance(seq, share.count)
+            if row is not None and share.samples:
+                self._append(seq, row, now)
+
+    def _append(self, seq: Sequence, row: SampledRow, now: float) -> None:
+        self._steps.sampled(first_of_prompt=seq.prompt_len if seq.num_outputs == 0 else None)
+        finish = seq.append(row.token_id, now)
+        if finish is None:
+            self._live.tell(seq, row)
+        else:
+            self._end(seq, finish, row=row)
+
+    def _end(
+        self, seq: Sequence, finish: FinishReason, *, row: SampledRow | None = None, error: str | None = None
+    ) -> None:
+        """Free all that a live sequence holds, then let it go."""
+        self._scheduler.remove(seq, forget=finish == "error")
+        self._close(seq, finish, row=row, error=error)
+
+    def _close(
+        self, seq: Sequence, finish: FinishReason, *, row: SampledRow | None = None, error: str | None = None
+    ) -> None:
+        self._slots.unpin(seq.request.adapter)
+        self._live.close(seq, finish, row=row, error=error)
+
+
+def _build_runner(config: EngineConfig) -> ModelRunner:
+    # Torch comes in here, so that an engine on another runner, and its tests, do without it.
+    from engine.runner import build_runner
+
+    return build_runner(config)

@@ -1,0 +1,164 @@
+"""Decides what each step computes: continuous batching of prompt chunks and decodes in one token budget.
+
+Pure Python over ids. Knows no tensors, no sampling and no clock. A step costs time in the number of
+running sequences; waiting and finished ones cost nothing.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from dataclasses import dataclass
+
+from engine.blocks import BlockPool
+from engine.budget import TokenBudget
+from engine.errors import IntegrityError
+from engine.records import ScheduledSeq, StepPlan
+from engine.sequence import Sequence
+from engine.tables import BlockTables
+from engine.victims import choose_victim, is_protected, promised_blocks
+from engine.waiting import WaitingQueue
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Sequences that run at once, and tokens computed in a step (at least one for each of them)."""
+
+    max_num_seqs: int
+    max_batched_tokens: int
+
+
+@dataclass(slots=True)
+class SchedulerCounters:
+    """Counted since the start; lookups and hits are prompt tokens."""
+
+    preemptions: int = 0
+    prefix_queries: int = 0
+    prefix_hits: int = 0
+
+
+class Scheduler:
+    """Owns which sequences wait and which run, and the blocks of those that run.
+
+    running is kept in order: lower priority value first, then earlier arrival.
+    """
+
+    def __init__(
+        self, limits: Limits, pool: BlockPool, counters: SchedulerCounters, *, prefix_cache: bool
+    ) -> None:
+        self.running: list[Sequence] = []
+        self.waiting = WaitingQueue()
+        self.counters = counters
+        self._limits = limits
+        self._tables = BlockTables(pool, prefix_cache=prefix_cache)
+        self._pool = pool
+
+    def add(self, seq: Sequence) -> None:
+        """Queue a sequence that, alone, fits the pool."""
+        self.waiting.add(seq)
+
+    def schedule(self) -> StepPlan:
+        """The next step: every running sequence advances by at least one token, then others join."""
+        budget = TokenBudget(self._limits.max_batched_tokens)
+        shares: dict[Sequence, int] = {}
+        preempted_before = self.counters.preemptions
+        order = list(self.running)
+        for place, seq in enumerate(order):
+            if seq.state == "running":
+                count = budget.take(seq.pending, reserve=len(order) - place - 1)
+                shares[seq] = count
+                self._make_room(seq, count, shares, budget)
+        if self.counters.preemptions == preempted_before:
+            self._admit(shares, budget)
+        return StepPlan(tuple(_share(seq, count) for seq, count in shares.items()))
+
+    def _make_room(self, seq: Sequence, count: int, shares: dict[Sequence, int], budget: TokenBudget) -> None:
+        """Grow the table of `seq`, preempting others, or itself when it is the last in order."""
+        while seq.state == "running" and not self._tables.grow(seq, count):
+            victim = choose_victim(self.running)
+            if victim is None:
+                raise IntegrityError(f"sequence {seq.seq_id}: blocks promised to it are not there")
+            budget.refund(shares.pop(victim, 0))
+            self._preempt(victim)
+
+    def _preempt(self, victim: Sequence) -> None:
+        self.running.remove(victim)
+        self._tables.free(victim)
+        victim.state = "waiting"
+        victim.preemptions += 1
+        self.waiting.add(victim)
+        self.counters.preemptions += 1
+
+    def _admit(self, shares: dict[Sequence, int], budget: TokenBudget) -> None:
+        """Let waiting sequences run, strictly in order, while tokens, places and blocks last."""
+        # What the running ones' pending tokens still claim is not free, nor is one block each to go on.
+        room = self._pool.num_free - sum(seq.missing_blocks + 1 for seq in self.running)
+        while self.waiting and budget.left and len(self.running) < self._limits.max_num_seqs:
+            seq = self.waiting.first
+            prefix = self._tables.find_prefix(seq)
+            cost = self._tables.cost(seq, prefix)
+            if cost > room or not self._can_promise(seq):
+                return
+            self._start(seq, prefix)
+            room -= cost + 1
+            shares[seq] = budget.take(seq.pending)
+            self._tables.grow(seq, shares[seq])
+
+    def _can_promise(self, seq: Sequence) -> bool:
+        if not is_protected(seq):
+            return True
+        return promised_blocks(self.running) + seq.max_blocks <= self._pool.num_blocks
+
+    def _start(self, seq: Sequence, prefix: list[int]) -> None:
+        self.waiting.remove(seq)
+        self._tables.begin(seq, prefix)
+        seq.state = "running"
+        insort(self.running, seq, key=lambda other: other.order)
+        if seq.preemptions == 0:
+            seq.cached_tokens = seq.num_computed
+            self.counters.prefix_queries += seq.prompt_len
+            self.counters.prefix_hits += seq.cached_tokens
+
+    def advance(self, seq: Sequence, count: int) -> None:
+        """A step has computed `count` more tokens of a running sequence."""
+        self._tables.advance(seq, count)
+
+    def remove(self, seq: Sequence, *, forget: bool = False) -> None:
+        """End a live sequence in any phase: its blocks are free before the next step.
+
+        forget: its step failed, so no block of its own may serve as a cached prefix.
+        """
+        if seq.state == "running":
+            self.running.remove(seq)
+            self._tables.free(seq, forget=forget)
+        else:
+            self.waiting.remove(seq)
+        seq.state = "finished"
+
+    def check_integrity(self) -> None:
+        """Raise IntegrityError unless states, order, tables and pool agree."""
+        for name, seqs in (("running", self.running), ("waiting", list(self.waiting))):
+            if any(seq.state != name for seq in seqs):
+                raise IntegrityError(f"a sequence in the {name} list is in another state")
+            if [seq.order for seq in seqs] != sorted(seq.order for seq in seqs):
+                raise IntegrityError(f"the {name} list is out of order")
+        if any(seq.table or seq.num_computed for seq in self.waiting):
+            raise IntegrityError("a waiting sequence holds blocks")
+        if promised_blocks(self.running) > self._pool.num_blocks:
+            raise IntegrityError("more blocks are promised to protected sequences than the pool has")
+        self._tables.check_integrity(self.running)
+
+
+def _share(seq: Sequence, count: int) -> ScheduledSeq:
+    return ScheduledSeq(
+        seq_id=seq.seq_id,
+        token_ids=seq.token_ids,
+        prompt_len=seq.prompt_len,
+        start=seq.num_computed,
+        count=count,
+        block_table=seq.table,
+        adapter_slot=seq.adapter_slot,
+        samples=count == seq.pending,
+        sampling=seq.sampling,
+        seed=seq.seed,
+        banned_ids=seq.banned_ids,
+    )

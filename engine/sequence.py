@@ -1,0 +1,114 @@
+"""One request on its way: its tokens, how far they are computed, its block table, when it ends.
+
+Progress is a number, `num_computed`; prompt, decode and resumption after preemption differ in nothing
+else. Knows no pool, no queue and no other sequence.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from engine.config import BLOCK_SIZE, blocks_for
+from engine.prefix import child_key, root_key
+from engine.records import FinishReason, Request, RequestStats, SamplingParams
+
+SeqState = Literal["waiting", "running", "finished"]
+
+
+@dataclass(slots=True, eq=False)
+class Sequence:
+    """Mutable state of one request; the scheduler moves it, the engine appends to it.
+
+    max_tokens: the request's own, clamped to the model length. stop_ids: every token that ends it.
+    seed: the request's own or one drawn for it. added_at and later times: seconds, monotonic.
+    table: block ids, owned (one reference each) by this sequence while it runs.
+    """
+
+    seq_id: int
+    request: Request
+    max_tokens: int
+    stop_ids: frozenset[int]
+    seed: int
+    adapter_slot: int
+    added_at: float
+    state: SeqState = "waiting"
+    token_ids: list[int] = field(init=False)
+    num_computed: int = 0
+    table: list[int] = field(default_factory=list)
+    preemptions: int = 0
+    cached_tokens: int = 0
+    started_at: float | None = None
+    first_token_at: float | None = None
+    _keys: list[bytes] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.token_ids = list(self.request.prompt)
+        self._keys = [root_key(self.request.adapter, self.request.cache_salt)]
+
+    @property
+    def sampling(self) -> SamplingParams:
+        return self.request.sampling
+
+    @property
+    def prompt_len(self) -> int:
+        return len(self.request.prompt)
+
+    @property
+    def num_outputs(self) -> int:
+        return len(self.token_ids) - self.prompt_len
+
+    @property
+    def pending(self) -> int:
+        """Tokens whose keys and values are still to be computed; at least one while it is live."""
+        return len(self.token_ids) - self.num_computed
+
+    @property
+    def max_blocks(self) -> int:
+        """Blocks it may grow to; the last token's keys and values are never computed."""
+        return blocks_for(self.prompt_len + self.max_tokens - 1)
+
+    @property
+    def missing_blocks(self) -> int:
+        """Blocks it lacks to compute all its pending tokens."""
+        return blocks_for(len(self.token_ids)) - len(self.table)
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """Who goes first: lower priority value, then earlier arrival."""
+        return self.request.priority, self.seq_id
+
+    @property
+    def banned_ids(self) -> tuple[int, ...]:
+        """Tokens that may not be sampled next: those that would end it before min_tokens."""
+        return tuple(self.stop_ids) if self.num_outputs < self.sampling.min_tokens else ()
+
+    def block_key(self, index: int) -> bytes:
+        """Key of its full block `index`; computed once, also across preemptions."""
+        while len(self._keys) <= index + 1:
+            start = (len(self._keys) - 1) * BLOCK_SIZE
+            self._keys.append(child_key(self._keys[-1], self.token_ids[start : start + BLOCK_SIZE]))
+        return self._keys[index + 1]
+
+    def append(self, token_id: int, now: float) -> FinishReason | None:
+        """Add a sampled token; says whether and why the sequence ends with it."""
+        self.token_ids.append(token_id)
+        if self.first_token_at is None:
+            self.first_token_at = now
+        if token_id in self.stop_ids and self.num_outputs > self.sampling.min_tokens:
+            return "stop"
+        return "length" if self.num_outputs >= self.max_tokens else None
+
+    def stats(self, now: float) -> RequestStats:
+        """Its account, at the end; a phase it did not reach took no time."""
+        started = now if self.started_at is None else self.started_at
+        first = now if self.first_token_at is None else self.first_token_at
+        return RequestStats(
+            prompt_tokens=self.prompt_len,
+            cached_tokens=self.cached_tokens,
+            completion_tokens=self.num_outputs,
+            preemptions=self.preemptions,
+            queue_s=started - self.added_at,
+            prefill_s=first - started,
+            decode_s=now - first,
+        )

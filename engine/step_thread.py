@@ -1,0 +1,112 @@
+"""The engine thread: applies commands, steps while there is work, sleeps while there is none.
+
+It alone touches the engine. Whatever a step raises, the thread goes on. Knows no asyncio beyond the
+courier that speaks to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable
+
+from engine.courier import Courier, Reply
+from engine.engine import Engine
+from engine.errors import EngineClosed
+from engine.inbox import Inbox
+from engine.records import EngineStats, SlotInfo, TokenEvent
+
+logger = logging.getLogger(__name__)
+
+UNHEALTHY_AFTER = 3
+"""Failed steps in a row after which the engine is no longer healthy."""
+
+
+class StepThread:
+    """Runs one engine. `stats` and `adapters` are replaced whole after each turn, to be read anywhere.
+
+    build: makes the engine, on this thread, as the first thing it does.
+    ready: settled then; with build's exception, and the thread over, if it raised.
+    ended: settled last, when nothing more will be sent.
+    """
+
+    def __init__(
+        self,
+        build: Callable[[], Engine],
+        inbox: Inbox,
+        courier: Courier,
+        *,
+        ready: asyncio.Future[None],
+        ended: asyncio.Future[None],
+    ) -> None:
+        self.stats = EngineStats()
+        self.adapters: dict[str, SlotInfo] = {}
+        self.max_model_len = 0
+        self._build = build
+        self._inbox = inbox
+        self._courier = courier
+        self._ready = ready
+        self._ended = ended
+        self._thread = threading.Thread(target=self._main, name="engine-step", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def join(self) -> None:
+        self._thread.join()
+
+    @property
+    def alive(self) -> bool:
+        return self._thread.is_alive()
+
+    @property
+    def healthy(self) -> bool:
+        """Running, and not failing step after step."""
+        return self.alive and self.stats.consecutive_failures < UNHEALTHY_AFTER
+
+    def _main(self) -> None:
+        try:
+            engine = self._build()
+        except Exception as error:  # raised where start() is awaited
+            self._courier.send([], [Reply(self._ready, error=error)])
+            return
+        self.max_model_len = engine.max_model_len
+        self._publish(engine)
+        try:
+            self._courier.send([], [Reply(self._ready)])
+            while self._turn(engine):
+                pass
+            self._courier.send([], [Reply(self._ended)])
+        except EngineClosed:
+            logger.warning("event loop is gone", extra={"action": "engine_abandoned"})
+
+    def _turn(self, engine: Engine) -> bool:
+        """Apply what has come in, then advance by one step; False when closed and done."""
+        commands = self._inbox.take(has_work=engine.has_work)
+        if commands is None:
+            return False
+        replies = [command.apply(engine) for command in commands]
+        events = self._guarded(engine, engine.step) if engine.has_work else []
+        self._publish(engine)
+        self._courier.send(events, replies)
+        if not engine.has_work:
+            self._courier.send(self._guarded(engine, lambda: _check_idle(engine)), [])
+        return True
+
+    def _guarded(self, engine: Engine, action: Callable[[], list[TokenEvent]]) -> list[TokenEvent]:
+        try:
+            return action()
+        except Exception as error:  # a bug of the engine's own: fail what it touched, keep serving
+            logger.exception("engine recovers", extra={"action": "engine_recovers"})
+            return engine.recover(f"{type(error).__name__}: {error}")
+
+    def _publish(self, engine: Engine) -> None:
+        self.stats = engine.stats()
+        self.adapters = engine.adapters()
+
+
+def _check_idle(engine: Engine) -> list[TokenEvent]:
+    """With nothing running every block must be free: the moment when a leak shows, and costs no one."""
+    engine.check_integrity()
+    return []
