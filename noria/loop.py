@@ -59,7 +59,7 @@ def train_adapter(
     snapshot_id: str | None = None,
     max_steps: int | None = None,
 ) -> TrainResult:
-    """Train on a snapshot (the endpoint's newest by default) with a progress bar, and register the candidate."""
+    """Train on a snapshot (by default the endpoint's newest), showing progress; register the candidate."""
     base = endpoint_base(db, endpoint)
     if snapshot_id is None:
         newest = datasets.latest(db, endpoint)

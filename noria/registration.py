@@ -1,4 +1,4 @@
-"""A database with the current schema and a registry that knows the base models and endpoints of the settings."""
+"""A database with the current schema, and a registry that knows the models and endpoints of the settings."""
 
 from __future__ import annotations
 

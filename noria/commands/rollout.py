@@ -1,4 +1,4 @@
-"""`noria canary`, `noria promote`, `noria rollback`, `noria adapters`: from candidate to production and back."""
+"""`noria canary`, `promote`, `rollback`, `adapters`: from candidate to production and back."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from db.rows import ArmFigures, CanaryStatus
+from db.errors import GateClosed
+from db.rows import AdapterRow, ArmFigures, CanaryStatus
 from noria import options
 from noria.console import as_json, out, table
 from noria.database import open_database
@@ -61,15 +62,9 @@ def show_status(status: CanaryStatus) -> None:
     """Print a canary's figures for people."""
 
     def cells(name: str, arm: ArmFigures) -> tuple[object, ...]:
+        counts = (f"{arm.configured_pct:g}", arm.users, arm.requests, arm.raters)
         rates = (arm.up_rate, arm.rating_rate, arm.regenerate_rate, arm.error_rate)
-        return (
-            name,
-            arm.adapter_id or "base",
-            f"{arm.configured_pct:g}",
-            arm.users,
-            arm.requests,
-            arm.raters,
-        ) + tuple("-" if rate is None else f"{rate:.1%}" for rate in rates)
+        return (name, arm.adapter_id or "base", *counts, *("-" if r is None else f"{r:.1%}" for r in rates))
 
     columns = ("arm", "adapter", "%", "users", "requests", "raters", "up", "rated", "regenerated", "errors")
     table(status.endpoint, columns, (cells("candidate", status.candidate), cells("control", status.control)))
@@ -90,8 +85,7 @@ def promote(
     config: options.Config = None,
     data: options.Data = None,
 ) -> None:
-    """Make an adapter the production version of its endpoint; exit code 1 with the reasons if the gate is closed."""
-    from db.errors import GateClosed
+    """Make an adapter the production version of its endpoint; a closed gate says why, with exit code 1."""
     from pipeline import promotion
 
     with open_database(options.settings(config, data)) as db:
@@ -103,8 +97,8 @@ def promote(
     out.print(f"{row.endpoint}: {row.id} is prod")
 
 
-def _reasons(closed: object) -> list[tuple[object, ...]]:
-    return [(row.reason, row.suite, row.metric, row.detail) for row in getattr(closed, "blockers", ())]
+def _reasons(closed: GateClosed) -> list[tuple[object, ...]]:
+    return [(row.reason, row.suite, row.metric, row.detail) for row in closed.blockers]
 
 
 @app.command()
@@ -131,19 +125,10 @@ def adapters(config: options.Config = None, data: options.Data = None, json: opt
     if json:
         as_json([asdict(row) for row in rows])
         return
-    table(
-        "adapters",
-        ("id", "endpoint", "status", "%", "base model", "digest", "bytes"),
-        (
-            (
-                row.id,
-                row.endpoint,
-                row.status,
-                f"{row.traffic_pct:g}",
-                row.base_model,
-                row.digest[:19],
-                row.bytes,
-            )
-            for row in rows
-        ),
-    )
+    columns = ("id", "endpoint", "status", "%", "base model", "digest", "bytes")
+    table("adapters", columns, map(_adapter_cells, rows))
+
+
+def _adapter_cells(row: AdapterRow) -> tuple[object, ...]:
+    share = f"{row.traffic_pct:g}"
+    return (row.id, row.endpoint, row.status, share, row.base_model, row.digest[:19], row.bytes)
