@@ -1,0 +1,322 @@
+"""Everything this package raises, and the one table from an exception to what a client sees of it.
+
+ServeError
+├── BadRequest
+│   ├── InvalidBody               not JSON, not an object, wrong content type
+│   ├── InvalidField              a parameter with a wrong type or value
+│   ├── UnsupportedParameter      documented elsewhere, not served here
+│   ├── UnknownParameter          no API of this kind has it
+│   └── ContextTooLong            the prompt leaves no room for an answer
+├── BodyTooLarge
+├── Unauthorized                  no valid API key
+├── Forbidden                     not the admin key
+├── UnknownModel                  neither adapter, endpoint nor base model
+├── UnknownAdapterName            unload of a name that is not loaded
+├── AdapterNameTaken              the name belongs to something else
+├── AdapterAlreadyLoaded          load without load_inplace
+├── NoReplica                     no live replica of the base model
+├── ReplicaLost                   the replica went away in mid-request
+├── GenerationError               the engine gave up this request
+├── RegistryUnavailable           a change needs the database, and it is away
+├── SpoolFull                     the request record's spool holds all it may
+├── LinkProtocolError             a peer of the data plane that speaks something else
+├── PortTaken                     deploy: somebody listens there already
+├── NotHealthy                    deploy: the app did not come up in time
+└── RemoteError                   an exception on a replica, known here by its name
+
+Only this module knows HTTP status codes. A message says what was wrong, the value met and the value allowed.
+"""
+
+
+from dataclasses import dataclass
+from typing import Any
+
+import db.errors
+import engine.errors
+import lora.errors
+
+
+class ServeError(Exception):
+    """Base of every error of this package."""
+
+
+class BadRequest(ServeError):
+    """The client must change the request; `param` names the part."""
+
+    def __init__(self, message: str, param: str | None = None) -> None:
+        super().__init__(message)
+        self.param = param
+
+
+class InvalidBody(BadRequest):
+    """The body as a whole cannot be read."""
+
+
+class InvalidField(BadRequest):
+    """One parameter has a wrong type or value."""
+
+
+class UnsupportedParameter(BadRequest):
+    """A parameter of the OpenAI or vLLM API that is not served."""
+
+    def __init__(self, param: str, value: object, allowed: str) -> None:
+        super().__init__(f"{param} is {brief(value)}, which is not supported here; allowed: {allowed}", param)
+
+
+class UnknownParameter(BadRequest):
+    """A parameter that no API of this kind has."""
+
+    def __init__(self, param: str) -> None:
+        super().__init__(f"unrecognized parameter {brief(param)}", param)
+
+
+class ContextTooLong(BadRequest):
+    """The prompt leaves no room for one generated token."""
+
+    def __init__(self, got: int, allowed: int, param: str) -> None:
+        super().__init__(
+            f"This model's maximum context length is {allowed} tokens. However, your prompt contains {got} "
+            "input tokens and at least 1 token must be left for the answer.",
+            param,
+        )
+
+
+class BodyTooLarge(ServeError):
+    """More bytes than a request may have."""
+
+    def __init__(self, allowed: int) -> None:
+        super().__init__(f"the request body is larger than the {allowed} bytes allowed")
+
+
+class Unauthorized(ServeError):
+    """No API key, or one that is not known."""
+
+    def __init__(self) -> None:
+        super().__init__("a valid API key is needed: send it as 'Authorization: Bearer <key>'")
+
+
+class Forbidden(ServeError):
+    """The admin API was called without the admin key."""
+
+    def __init__(self) -> None:
+        super().__init__("the admin key is needed: send it as 'Authorization: Bearer <key>'")
+
+
+class UnknownModel(ServeError):
+    """No adapter, endpoint or base model has this name; nothing else answers in its place."""
+
+    param = "model"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"The model `{brief(name, quote=False)}` does not exist.")
+
+
+class UnknownAdapterName(ServeError):
+    """No adapter is loaded under this name."""
+
+    param = "lora_name"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"The lora adapter '{brief(name, quote=False)}' cannot be found.")
+
+
+class AdapterNameTaken(ServeError):
+    """The name belongs to a base model, an endpoint or a versioned adapter."""
+
+    param = "lora_name"
+
+    def __init__(self, name: str, owner: str) -> None:
+        super().__init__(f"The lora adapter '{brief(name, quote=False)}' conflicts with {owner}.")
+
+
+class AdapterAlreadyLoaded(ServeError):
+    """The name is loaded, and replacing it was not asked for."""
+
+    param = "lora_name"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"The lora adapter '{brief(name, quote=False)}' has already been loaded. If you want to load the "
+            "adapter in place, set 'load_inplace' to True."
+        )
+
+
+class NoReplica(ServeError):
+    """No live replica serves the base model at this moment."""
+
+    def __init__(self, model: str) -> None:
+        super().__init__(f"no replica of base model {model!r} is ready; try again shortly")
+
+
+class ReplicaLost(ServeError):
+    """The connection to the replica broke before the answer was complete."""
+
+    def __init__(self) -> None:
+        super().__init__("the replica that worked on this request went away; try again")
+
+
+class GenerationError(ServeError):
+    """The engine ended this request with an error."""
+
+
+class RegistryUnavailable(ServeError):
+    """A change of the registry needs the database."""
+
+    def __init__(self) -> None:
+        super().__init__("the database is away: serving goes on, changes must wait")
+
+
+class SpoolFull(ServeError):
+    """A record was not kept because the spool is full or its disk refuses writes."""
+
+
+class LinkProtocolError(ServeError):
+    """The peer sent a frame that is too long, malformed or without the shared token."""
+
+
+class PortTaken(ServeError):
+    """Another process listens on the address."""
+
+    def __init__(self, host: str, port: int) -> None:
+        super().__init__(f"{host}:{port} is in use by another process; choose another port")
+
+
+class NotHealthy(ServeError):
+    """The app did not become healthy in the time allowed."""
+
+
+class RemoteError(ServeError):
+    """An exception raised on a replica; `kind` is the name of its class there."""
+
+    def __init__(self, kind: str, message: str, param: str | None = None) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.param = param
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the table. `shown` False hides the message, which may speak of the inside."""
+
+    status: int
+    type: str
+    code: str
+    shown: bool = True
+    retry_after_s: int | None = None
+
+
+def _bad(code: str, status: int = 400) -> Row:
+    return Row(status, "invalid_request_error", code)
+
+
+def _busy(code: str, status: int = 503) -> Row:
+    return Row(status, "rate_limit_error" if status == 429 else "server_error", code, retry_after_s=1)
+
+
+_INTERNAL = Row(500, "server_error", "internal_error", shown=False)
+
+TABLE: dict[type[Exception], Row] = {
+    InvalidBody: _bad("invalid_body"),
+    InvalidField: _bad("invalid_value"),
+    UnsupportedParameter: _bad("unsupported_parameter"),
+    UnknownParameter: _bad("unknown_parameter"),
+    ContextTooLong: _bad("context_length_exceeded"),
+    BodyTooLarge: _bad("body_too_large", 413),
+    Unauthorized: Row(401, "authentication_error", "invalid_api_key"),
+    Forbidden: Row(403, "permission_error", "admin_key_required"),
+    UnknownModel: _bad("model_not_found", 404),
+    UnknownAdapterName: _bad("adapter_not_found", 404),
+    AdapterNameTaken: _bad("name_taken"),
+    AdapterAlreadyLoaded: _bad("adapter_already_loaded"),
+    NoReplica: _busy("no_replica"),
+    ReplicaLost: _busy("replica_lost", 502),
+    GenerationError: Row(500, "server_error", "generation_failed"),
+    RegistryUnavailable: _busy("database_unavailable"),
+    SpoolFull: _busy("record_refused"),
+    LinkProtocolError: _INTERNAL,
+    PortTaken: _INTERNAL,
+    NotHealthy: _INTERNAL,
+    engine.errors.InvalidConfig: _INTERNAL,
+    engine.errors.InvalidParameter: _bad("invalid_value"),
+    engine.errors.PromptTooLong: _bad("context_length_exceeded"),
+    engine.errors.TooLargeForPool: _bad("context_length_exceeded"),
+    engine.errors.QueueFull: _busy("queue_full", 429),
+    engine.errors.DuplicateRequest: _INTERNAL,
+    engine.errors.UnknownAdapter: _busy("adapter_unavailable"),
+    engine.errors.NoFreeSlot: _busy("no_adapter_slot"),
+    engine.errors.AdapterInUse: _bad("adapter_in_use", 409),
+    engine.errors.AdapterTooLarge: _bad("adapter_rank_too_large"),
+    engine.errors.AdapterMismatch: _bad("adapter_mismatch"),
+    engine.errors.ModelError: _INTERNAL,
+    engine.errors.NoChatTemplate: _bad("no_chat_template"),
+    engine.errors.BadTemplateInput: _bad("invalid_value"),
+    engine.errors.GenerationFailed: Row(500, "server_error", "generation_failed"),
+    engine.errors.EngineClosed: _busy("replica_stopping"),
+    engine.errors.IntegrityError: _INTERNAL,
+    lora.errors.AdapterPathRefused: _bad("adapter_path_refused"),
+    lora.errors.AdapterNotFound: _bad("adapter_not_found", 404),
+    lora.errors.InvalidAdapter: _bad("invalid_adapter"),
+    lora.errors.UnsupportedFeature: _bad("unsupported_adapter_feature"),
+    lora.errors.LimitExceeded: _bad("adapter_too_large"),
+    lora.errors.AdapterMismatch: _bad("adapter_mismatch"),
+    lora.errors.InvalidDigest: _INTERNAL,
+    lora.errors.NotInStore: _busy("adapter_unavailable"),
+    lora.errors.DamagedCopy: _busy("adapter_unavailable"),
+    lora.errors.AdapterBlocked: _busy("adapter_blocked"),
+    lora.errors.ResidencyClosed: _busy("replica_stopping"),
+    db.errors.DatabaseAway: _busy("database_unavailable"),
+    db.errors.NotFound: _bad("not_found", 404),
+    db.errors.Conflict: _bad("conflict", 409),
+    db.errors.InvalidValue: _bad("invalid_value"),
+    db.errors.IllegalTransition: _bad("illegal_transition", 409),
+    db.errors.GateClosed: _bad("gate_closed", 409),
+    db.errors.EmptySnapshot: _INTERNAL,
+    db.errors.EmbeddedServerError: _INTERNAL,
+    db.errors.MigrationError: _INTERNAL,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorAnswer:
+    """What a client is told: the HTTP status, the OpenAI error object, and extra headers."""
+
+    status: int
+    body: dict[str, Any]
+    headers: dict[str, str]
+
+
+def answer_for(error: Exception) -> ErrorAnswer:
+    """The answer to any exception; one that the table does not know is an internal error without its text."""
+    row = row_for(type(error)) or _INTERNAL
+    if isinstance(error, RemoteError):
+        row = _BY_NAME.get(error.kind, _INTERNAL)
+    message = str(error) if row.shown else "internal error"
+    detail = {"message": message, "type": row.type, "param": getattr(error, "param", None), "code": row.code}
+    headers = {"retry-after": str(row.retry_after_s)} if row.retry_after_s else {}
+    return ErrorAnswer(row.status, {"error": detail}, headers)
+
+
+def row_for(kind: type[BaseException]) -> Row | None:
+    """The table's row of an exception class or of its nearest ancestor in the table."""
+    return next((TABLE[base] for base in kind.__mro__ if base in TABLE), None)
+
+
+def brief(value: object, quote: bool = True) -> str:
+    """A value met, short enough for a message."""
+    text = repr(value) if quote else str(value)
+    return text if len(text) <= 120 else text[:117] + "..."
+
+
+def _names() -> dict[str, Row]:
+    """Rows by class name, for exceptions that crossed the wire: the table's classes and all below them."""
+    found: dict[str, Row] = {}
+    waiting: list[type[Exception]] = list(TABLE)
+    while waiting:
+        kind = waiting.pop()
+        waiting.extend(kind.__subclasses__())
+        if row := row_for(kind):
+            found.setdefault(kind.__name__, row)
+    return found
+
+
+_BY_NAME = _names()

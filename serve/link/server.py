@@ -1,0 +1,150 @@
+"""The replica's end of the data plane: takes requests from gateways and sends each its own events.
+
+Who frees what: a request belongs to the connection that added it. When the connection ends, all its
+requests are aborted; when the engine reports the last event of a request, the way to it is forgotten.
+"""
+
+import asyncio
+import hmac
+from typing import Any, Protocol
+
+from engine.records import Request, TokenEvent
+from serve.errors import LinkProtocolError
+from serve.link import wire
+from serve.link.peer import Peer, arguments
+
+
+class Handler(Protocol):
+    """What a replica does with messages; called on the event loop."""
+
+    async def add(self, request: Request) -> None:
+        """Take a request; its events go through LinkServer.emit. Raises what refused it."""
+
+    def abort(self, request_id: str) -> None:
+        """Stop a request at any point of its life; unknown ids are ignored."""
+
+    async def call(self, method: str, args: list[Any]) -> Any:
+        """Answer a control call with plain data. Raises what went wrong."""
+
+
+class LinkServer:
+    """Listens for gateways. `token` is the secret that all processes of one app share."""
+
+    def __init__(self, handler: Handler, token: str) -> None:
+        self._handler = handler
+        self._token = token
+        self._owners: dict[str, _Connection] = {}
+        self._connections: set[_Connection] = set()
+        self._server: asyncio.Server | None = None
+
+    async def start(self, host: str, port: int = 0) -> int:
+        """Listen; returns the port."""
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(
+            lambda: _Connection(self, self._handler, self._token), host, port
+        )
+        listening: int = self._server.sockets[0].getsockname()[1]
+        return listening
+
+    def emit(self, events: list[TokenEvent]) -> None:
+        """Send all events of a step: one message for each gateway that has any."""
+        batches: dict[_Connection, list[list[Any]]] = {}
+        for event in events:
+            owner = self._owners.get(event.request_id)
+            if owner is None:
+                continue
+            batches.setdefault(owner, []).append(wire.write_event(event))
+            if event.finish is not None:
+                self.disown(event.request_id)
+        for connection, batch in batches.items():
+            connection.send(["events", batch])
+
+    async def close(self) -> None:
+        """Stop listening and end all connections."""
+        if self._server is not None:
+            self._server.close()
+        for connection in list(self._connections):
+            await connection.close()
+
+    def own(self, request_id: str, connection: "_Connection") -> None:
+        self._owners[request_id] = connection
+
+    def disown(self, request_id: str) -> None:
+        self._owners.pop(request_id, None)
+
+    def enter(self, connection: "_Connection") -> None:
+        self._connections.add(connection)
+
+    def leave(self, connection: "_Connection") -> None:
+        self._connections.discard(connection)
+        left = [request_id for request_id, owner in self._owners.items() if owner is connection]
+        for request_id in left:
+            self.disown(request_id)
+            self._handler.abort(request_id)
+
+
+class _Connection(Peer):
+    """One gateway."""
+
+    def __init__(self, server: LinkServer, handler: Handler, token: str) -> None:
+        super().__init__()
+        self._server = server
+        self._handler = handler
+        self._token = token
+        self._trusted = False
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def receive(self, message: wire.Message) -> None:
+        if not self._trusted:
+            self._meet(message)
+            return
+        match message[0]:
+            case "add":
+                arguments(message, 6)
+                self._spawn(self._add(wire.read_request(message)))
+            case "abort":
+                self._handler.abort(arguments(message, 1)[0])
+            case "call":
+                number, method, args = arguments(message, 3)
+                self._spawn(self._call(number, method, args))
+            case name:
+                raise LinkProtocolError(f"unknown message {name!r:.80}")
+
+    def lost(self) -> None:
+        self._server.leave(self)
+
+    def _meet(self, message: wire.Message) -> None:
+        name, *said = message
+        if name != "hello" or len(said) != 2 or not isinstance(said[1], str):
+            raise LinkProtocolError(f"expected a hello, got {name!r:.80}")
+        if said[0] != wire.VERSION or not hmac.compare_digest(said[1].encode(), self._token.encode()):
+            raise LinkProtocolError("the gateway has another version or another token")
+        self._trusted = True
+        self._server.enter(self)
+        self.send(["welcome", wire.VERSION])
+
+    def _spawn(self, work: Any) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _add(self, request: Request) -> None:
+        self._server.own(request.id, self)
+        try:
+            await self._handler.add(request)
+        except Exception as error:  # the boundary: every refusal goes back to the gateway by name
+            self._server.disown(request.id)
+            self.send(["refused", request.id, *wire.describe(error)])
+            return
+        if self.closed.done():
+            self._handler.abort(request.id)
+        else:
+            self.send(["accepted", request.id])
+
+    async def _call(self, number: int, method: str, args: list[Any]) -> None:
+        try:
+            value = await self._handler.call(method, args)
+        except Exception as error:  # the boundary: every failure goes back to the gateway by name
+            self.send(["failed", number, *wire.describe(error)])
+            return
+        self.send(["reply", number, value])

@@ -1,0 +1,91 @@
+"""Messages of the data plane and their translation from and to the engine's records.
+
+A message is a list whose first item names it; msgpack delimits it. Gateway to replica:
+
+    ["hello", version, token]
+    ["add", id, prompt, sampling, adapter, cache_salt, priority]
+    ["abort", id]
+    ["call", number, method, arguments]
+    ["ping"]
+
+Replica to gateway:
+
+    ["welcome", version]
+    ["accepted", id]                       the engine has taken the request
+    ["refused", id, kind, message, param]  kind: class name of the exception
+    ["events", [event, ...]]               all events of all this gateway's requests since the last message
+    ["reply", number, value]  or  ["failed", number, kind, message, param]
+    ["pong"]
+"""
+
+from dataclasses import asdict
+from typing import Any
+
+import msgpack
+
+from engine.records import Request, RequestStats, SamplingParams, TokenEvent, TokenLogprob
+
+VERSION = 1
+MAX_MESSAGE_BYTES = 64 << 20
+
+Message = list[Any]
+
+
+def pack(message: Message) -> bytes:
+    """Bytes of one message."""
+    data: bytes = msgpack.packb(message)
+    return data
+
+
+def unpacker() -> Any:
+    """A decoder to feed with bytes as they come; iterating over it yields the complete messages."""
+    return msgpack.Unpacker(max_buffer_size=MAX_MESSAGE_BYTES, strict_map_key=False)
+
+
+def request_message(request: Request) -> Message:
+    sampling = asdict(request.sampling)
+    return [
+        "add",
+        request.id,
+        request.prompt,
+        sampling,
+        request.adapter,
+        request.cache_salt,
+        request.priority,
+    ]
+
+
+def read_request(message: Message) -> Request:
+    """The request in an "add" message. Raises TypeError or ValueError when it is malformed."""
+    _, request_id, prompt, sampling, adapter, cache_salt, priority = message
+    sampling["stop_token_ids"] = tuple(sampling["stop_token_ids"])
+    return Request(request_id, tuple(prompt), SamplingParams(**sampling), adapter, cache_salt, priority)
+
+
+def write_event(event: TokenEvent) -> list[Any]:
+    logprobs = event.logprobs and [[item.token_id, item.logprob, item.top] for item in event.logprobs]
+    stats = event.stats and list(asdict(event.stats).values())
+    return [event.request_id, event.token_ids, logprobs, event.finish, event.stop_token, stats, event.error]
+
+
+def read_event(item: list[Any]) -> TokenEvent:
+    request_id, token_ids, logprobs, finish, stop_token, stats, error = item
+    return TokenEvent(
+        request_id=request_id,
+        token_ids=tuple(token_ids),
+        logprobs=None if logprobs is None else tuple(_read_logprob(entry) for entry in logprobs),
+        finish=finish,
+        stop_token=stop_token,
+        stats=None if stats is None else RequestStats(*stats),
+        error=error,
+    )
+
+
+def _read_logprob(entry: list[Any]) -> TokenLogprob:
+    token_id, logprob, top = entry
+    return TokenLogprob(token_id, logprob, tuple((other, value) for other, value in top))
+
+
+def describe(error: Exception) -> list[Any]:
+    """Class name, message and parameter of an exception, as they cross the wire."""
+    return [type(error).__name__, str(error), getattr(error, "param", None)]

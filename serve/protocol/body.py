@@ -1,0 +1,83 @@
+"""From the bytes of a request to a checked model: JSON, then names, then types and values.
+
+Nothing is ignored: a parameter that is not served is refused by its name. null counts as not sent.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any, NoReturn, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from serve.errors import InvalidBody, InvalidField, UnknownParameter, UnsupportedParameter, brief
+
+MAX_DEPTH = 64
+
+
+class Body(BaseModel):
+    """Base of all request bodies: no coercion of types, no NaN, no unknown names."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, frozen=True)
+
+
+Model = TypeVar("Model", bound=Body)
+
+
+def read_json(raw: bytes) -> dict[str, Any]:
+    """The JSON object in `raw`. Raises InvalidBody, also for NaN and Infinity, which are not JSON."""
+    try:
+        value = json.loads(raw, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise InvalidBody(f"the body is not valid JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise InvalidBody(f"the body is a JSON {type(value).__name__}; an object is expected")
+    return value
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a JSON number")
+
+
+def parse(kind: type[Model], body: Mapping[str, Any], neutral: Mapping[str, tuple[Any, ...]]) -> Model:
+    """Check a body against its model.
+
+    neutral: parameters of the public APIs that are not served, each with the values that change nothing
+    and therefore pass. Raises UnsupportedParameter, UnknownParameter or InvalidField.
+    """
+    kept: dict[str, Any] = {}
+    for name, value in body.items():
+        if value is None:
+            continue
+        if name in kind.model_fields:
+            kept[name] = value
+        elif name not in neutral:
+            raise UnknownParameter(name)
+        elif not any(type(value) is type(allowed) and value == allowed for allowed in neutral[name]):
+            allowed = ", ".join(json.dumps(item) for item in neutral[name])
+            raise UnsupportedParameter(name, value, f"{allowed} or nothing" if allowed else "nothing")
+    try:
+        return kind.model_validate(kept)
+    except ValidationError as error:
+        raise _first_problem(error, kept) from error
+
+
+def _first_problem(error: ValidationError, body: Mapping[str, Any]) -> InvalidField:
+    problem = error.errors(include_url=False)[0]
+    param = _path(problem["loc"], body)
+    if problem["type"] == "missing":
+        return InvalidField(f"{param} is missing", param)
+    message = problem["msg"].removeprefix("Value error, ")
+    return InvalidField(f"{param} is {brief(problem['input'])}; {message}", param)
+
+
+def _path(location: tuple[str | int, ...], body: Any) -> str:
+    """messages[0].content from pydantic's location, without the names it gives to branches of a union."""
+    text = ""
+    for part in location:
+        if isinstance(part, int) and isinstance(body, list) and part < len(body):
+            text += f"[{part}]"
+            body = body[part]
+        elif isinstance(body, dict) and (part in body or not text):
+            text += f".{part}" if text else str(part)
+            body = body.get(part)
+    return text or "body"

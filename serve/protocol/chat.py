@@ -1,0 +1,110 @@
+"""Body of POST /v1/chat/completions."""
+
+import json
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, StringConstraints, field_validator, model_validator
+
+from serve.protocol.body import Body, parse
+from serve.protocol.sampling import INT64, NEUTRAL, GenerationBody, Name
+
+_NEUTRAL: dict[str, tuple[Any, ...]] = NEUTRAL | {
+    "audio": (),
+    "chat_template": (),
+    "continue_final_message": (False,),
+    "documents": (),
+    "function_call": ("none",),
+    "functions": (),
+    "include_reasoning": (),
+    "logprob_token_ids": (),
+    "modalities": (["text"],),
+    "moderation": (),
+    "parallel_tool_calls": (),
+    "prediction": (),
+    "prompt_cache_key": (),
+    "prompt_cache_retention": (),
+    "reasoning_effort": (),
+    "service_tier": ("auto", "default"),
+    "store": (),
+    "thinking_token_budget": (),
+    "tool_choice": ("none",),
+    "tools": (),
+    "verbosity": (),
+    "web_search_options": (),
+}
+
+
+class Message(Body):
+    """One turn. `content` is a string, or a list of text parts, which are joined."""
+
+    role: Literal["system", "developer", "user", "assistant"]
+    content: str
+    name: Name | None = None
+
+    @field_validator("content", mode="before")
+    @classmethod
+    def _join_parts(cls, value: object) -> object:
+        if not isinstance(value, list):
+            return value
+        for index, part in enumerate(value):
+            if (
+                not isinstance(part, dict)
+                or part.get("type") != "text"
+                or not isinstance(part.get("text"), str)
+            ):
+                raise ValueError(f"part {index} is not supported; allowed: {{'type': 'text', 'text': '...'}}")
+        return "".join(part["text"] for part in value)
+
+    def plain(self) -> dict[str, str]:
+        """The message as a chat template reads it."""
+        message = {"role": "system" if self.role == "developer" else self.role, "content": self.content}
+        return message | ({"name": self.name} if self.name else {})
+
+
+MetadataText = Annotated[str, StringConstraints(max_length=512)]
+
+
+class ChatBody(GenerationBody):
+    """A conversation to go on with. `max_tokens` is the older name of `max_completion_tokens`."""
+
+    messages: list[Message] = Field(min_length=1, max_length=4096)
+    max_tokens: int | None = Field(default=None, ge=1, lt=INT64)
+    max_completion_tokens: int | None = Field(default=None, ge=1, lt=INT64)
+    logprobs: bool = False
+    top_logprobs: int | None = Field(default=None, ge=0, le=20)
+    metadata: dict[MetadataText, MetadataText] = Field(default={}, max_length=16)
+    chat_template_kwargs: dict[str, Any] = Field(default={}, max_length=64)
+    add_generation_prompt: bool = True
+
+    @field_validator("chat_template_kwargs")
+    @classmethod
+    def _own_names(cls, value: dict[str, Any]) -> dict[str, Any]:
+        taken = {"messages", "tools", "documents", "add_generation_prompt", "conversation", "tokenize"} & set(
+            value
+        )
+        if taken:
+            raise ValueError(f"{min(taken)} may not be set here")
+        json.dumps(value, ensure_ascii=False).encode()  # half of a surrogate pair is no text
+        return value
+
+    @model_validator(mode="after")
+    def _belong_together(self) -> "ChatBody":
+        if self.stream_options is not None and not self.stream:
+            raise ValueError("stream_options needs stream: true")
+        if self.top_logprobs is not None and not self.logprobs:
+            raise ValueError("top_logprobs needs logprobs: true")
+        return self
+
+    @property
+    def limit(self) -> int | None:
+        return self.max_completion_tokens or self.max_tokens
+
+    @property
+    def wanted_logprobs(self) -> int | None:
+        return (self.top_logprobs or 0) if self.logprobs else None
+
+
+def parse_chat(body: Mapping[str, Any]) -> ChatBody:
+    """Raises UnsupportedParameter, UnknownParameter or InvalidField."""
+    return parse(ChatBody, body, _NEUTRAL)
