@@ -1,0 +1,202 @@
+"""LoRA adapters inside one batch: what a slot holds, and the delta each token gets from its own slot.
+
+A step with adapters runs, for every group of modules that read the same input, one product with the A
+matrices of all adapters in the step stacked side by side, a mask that leaves each token its own
+adapter's share, and one product a module with the stacked B matrices: the number of calls does not
+grow with the number of adapters. Tokens without an adapter take no part and a step without adapters
+does nothing here. Knows no digests beyond messages, no files, no policy of who is loaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from engine.errors import AdapterMismatch, AdapterTooLarge
+from engine.modelspec import ModelSpec
+
+GROUPS: Mapping[str, tuple[str, ...]] = {
+    "qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+    "o": ("self_attn.o_proj",),
+    "gate_up": ("mlp.gate_proj", "mlp.up_proj"),
+    "down": ("mlp.down_proj",),
+}
+"""Modules that read the same input and whose outputs the decoder keeps side by side."""
+
+Key = tuple[int, str]
+"""Layer and group."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoraPair:
+    """Delta of one linear module: x -> scale * B A x. a: [r, in]. b: [out, r]."""
+
+    a: Tensor
+    b: Tensor
+    scale: float
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterWeights:
+    """One adapter, by Hugging Face module name ("model.layers.0.self_attn.q_proj")."""
+
+    digest: str
+    modules: Mapping[str, LoraPair]
+
+
+@dataclass(frozen=True, slots=True)
+class StackedModule:
+    """B matrices of one module: b [ranks, out], the part of A's rows it reads, its place in the output."""
+
+    b: Tensor
+    ranks: slice
+    out: slice
+
+
+@dataclass(frozen=True, slots=True)
+class StackedGroup:
+    """Matrices of one group for a set of slots. a: [in, ranks]. layout: index into Stack.owners."""
+
+    a: Tensor
+    modules: tuple[StackedModule, ...]
+    layout: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """All groups for a set of slots. owners: for each distinct layout, int64 [ranks], whose rank it is."""
+
+    slots: tuple[int, ...]
+    groups: Mapping[Key, StackedGroup]
+    owners: tuple[Tensor, ...]
+
+
+class LoraBatch:
+    """The adapters of one step's tokens. Made by LoraSlots.batch."""
+
+    def __init__(self, stack: Stack, token_slots: Tensor) -> None:
+        """token_slots: int64 [T], 0 where a token has no adapter."""
+        self._stack = stack
+        rows = token_slots.nonzero().flatten()
+        self._rows = None if len(rows) == len(token_slots) else rows
+        own = token_slots[rows, None]
+        alone = len(stack.slots) == 1
+        self._foreign = None if alone else [own != owners for owners in stack.owners]
+
+    def add_delta(self, layer: int, group: str, x: Tensor, y: Tensor) -> None:
+        """Add to y [T, out of the group] what each token's adapter makes of x [T, in]."""
+        stacked = self._stack.groups.get((layer, group))
+        if stacked is None:
+            return
+        inner = (x if self._rows is None else x[self._rows]) @ stacked.a
+        if self._foreign is not None:
+            # Filled, not multiplied by zero: another adapter may overflow on this token's input.
+            inner.masked_fill_(self._foreign[stacked.layout], 0.0)
+        for module in stacked.modules:
+            part = y[:, module.out]
+            if self._rows is None:
+                part.addmm_(inner[:, module.ranks], module.b)
+            else:
+                part.index_add_(0, self._rows, inner[:, module.ranks] @ module.b)
+
+
+class LoraSlots:
+    """Adapters by slot number. Owns their tensors from `load` to `unload`, and the stack last used."""
+
+    def __init__(self, spec: ModelSpec, max_rank: int, dtype: torch.dtype) -> None:
+        self._targets = spec.lora_targets
+        self._shapes = spec.module_shapes()
+        self._layers = spec.num_layers
+        self._max_rank = max_rank
+        self._dtype = dtype
+        self._loaded: dict[int, dict[str, tuple[Tensor, Tensor]]] = {}
+        self._stack = Stack((), {}, ())
+
+    def load(self, slot: int, weights: AdapterWeights) -> int:
+        """Fill `slot` and return its bytes. Raises AdapterTooLarge or AdapterMismatch; it is then empty."""
+        self.unload(slot)
+        digest = weights.digest
+        converted = {name: self._converted(digest, name, pair) for name, pair in weights.modules.items()}
+        self._loaded[slot] = converted
+        return _num_bytes(converted)
+
+    def unload(self, slot: int) -> int:
+        """Empty `slot` and return the bytes it held."""
+        if slot in self._stack.slots:
+            self._stack = Stack((), {}, ())
+        return _num_bytes(self._loaded.pop(slot, {}))
+
+    def batch(self, slots: Sequence[int], counts: Sequence[int]) -> LoraBatch | None:
+        """slots[i] is the slot of the next counts[i] tokens; None when all of them are 0."""
+        active = tuple(sorted({slot for slot in slots if self._loaded.get(slot)}))
+        if not active:
+            return None
+        # A stack that holds more than the step needs is used as it is, unless half of it would idle.
+        fits = set(active) <= set(self._stack.slots) and 2 * len(active) >= len(self._stack.slots)
+        if not fits:
+            self._stack = self._stacked(active)
+        return LoraBatch(self._stack, torch.repeat_interleave(torch.tensor(slots), torch.tensor(counts)))
+
+    def _converted(self, digest: str, name: str, pair: LoraPair) -> tuple[Tensor, Tensor]:
+        """A [r, in] and scale * B [out, r] in the model's dtype."""
+        shape = self._targets.get(name)
+        if shape is None:
+            raise AdapterMismatch(f"adapter {digest!r} changes module {name}, which the model does not have")
+        rank = pair.a.shape[0]
+        if rank > self._max_rank:
+            raise AdapterTooLarge(digest, rank, self._max_rank)
+        for label, tensor, wanted in (("A", pair.a, (rank, shape[1])), ("B", pair.b, (shape[0], rank))):
+            if tuple(tensor.shape) != wanted:
+                raise AdapterMismatch(
+                    f"adapter {digest!r}: {label} of {name} has shape {list(tensor.shape)}; "
+                    f"the model needs {list(wanted)}"
+                )
+        a, b = pair.a.to(self._dtype), (pair.b.to(torch.float32) * pair.scale).to(self._dtype)
+        if not bool(a.isfinite().all() and b.isfinite().all()):
+            raise AdapterMismatch(f"adapter {digest!r}: {name} has values that are not finite after scaling")
+        return a, b
+
+    def _stacked(self, slots: tuple[int, ...]) -> Stack:
+        groups: dict[Key, StackedGroup] = {}
+        layouts: dict[tuple[int, ...], int] = {}
+        for key in self._keys():
+            if (group := self._stacked_group(key, slots, layouts)) is not None:
+                groups[key] = group
+        return Stack(slots, groups, tuple(torch.tensor(owners) for owners in layouts))
+
+    def _keys(self) -> Iterator[Key]:
+        return ((layer, group) for layer in range(self._layers) for group in GROUPS)
+
+    def _stacked_group(
+        self, key: Key, slots: tuple[int, ...], layouts: dict[tuple[int, ...], int]
+    ) -> StackedGroup | None:
+        """One group of `slots`, None where no adapter changes it; a new layout is added to `layouts`."""
+        owners: list[int] = []
+        rows: list[Tensor] = []
+        modules: list[StackedModule] = []
+        column = 0
+        for module in GROUPS[key[1]]:
+            first, columns = len(owners), list[Tensor]()
+            for slot in slots:
+                pair = self._loaded[slot].get(f"model.layers.{key[0]}.{module}")
+                if pair is not None:
+                    rows.append(pair[0])
+                    columns.append(pair[1])
+                    owners += [slot] * pair[0].shape[0]
+            width = self._shapes[module][0]
+            if columns:
+                b = torch.cat(columns, dim=1).T.contiguous()
+                out = slice(column, column + width)
+                modules.append(StackedModule(b, slice(first, len(owners)), out))
+            column += width
+        if not modules:
+            return None
+        layout = layouts.setdefault(tuple(owners), len(layouts))
+        return StackedGroup(torch.cat(rows).T.contiguous(), tuple(modules), layout)
+
+
+def _num_bytes(modules: Mapping[str, tuple[Tensor, Tensor]]) -> int:
+    return sum(tensor.nbytes for pair in modules.values() for tensor in pair)

@@ -1,0 +1,147 @@
+"""Tiny random models of every supported architecture, as transformers makes and runs them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+
+from engine.config import EngineConfig, blocks_for
+from engine.records import ScheduledSeq
+from engine.runner import Runner, build_runner
+from engine.sampling import SamplingParams
+
+SMALL: dict[str, Any] = {
+    "vocab_size": 128,
+    "hidden_size": 48,
+    "intermediate_size": 80,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 256,
+    "initializer_range": 0.3,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+ORIGINAL = {"original_max_position_embeddings": 32}
+VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "llama": ("Llama", {"rms_norm_eps": 1e-5}),
+    "llama-biased": ("Llama", {"attention_bias": True, "mlp_bias": True}),
+    "llama-tied": ("Llama", {"tie_word_embeddings": True, "head_dim": 16}),
+    "llama-linear": ("Llama", {"rope_parameters": {"rope_type": "linear", "rope_theta": 1e4, "factor": 2.0}}),
+    "llama-dynamic": (
+        "Llama",
+        {"rope_parameters": {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}},
+    ),
+    "llama-llama3": (
+        "Llama",
+        {
+            "rope_parameters": {
+                "rope_type": "llama3",
+                "rope_theta": 500000.0,
+                "factor": 8.0,
+                "low_freq_factor": 1.0,
+                "high_freq_factor": 4.0,
+                **ORIGINAL,
+            }
+        },
+    ),
+    "llama-yarn": (
+        "Llama",
+        {"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4, "factor": 8.0, **ORIGINAL}},
+    ),
+    "mistral": ("Mistral", {"sliding_window": None}),
+    "mistral-window": ("Mistral", {"sliding_window": 21}),
+    "qwen2": ("Qwen2", {}),
+    "qwen2-window": ("Qwen2", {"use_sliding_window": True, "sliding_window": 21, "max_window_layers": 1}),
+    "qwen3": ("Qwen3", {"head_dim": 16}),
+}
+
+
+@dataclass
+class TinyModel:
+    """One saved model and transformers' own instance of it."""
+
+    folder: Path
+    reference: Any
+
+    def runner(self, **settings: Any) -> Runner:
+        defaults: dict[str, Any] = {"dtype": "float32", "num_blocks": 64}
+        return build_runner(EngineConfig(model=self.folder, **{**defaults, **settings}))
+
+    def logits(self, ids: list[int]) -> torch.Tensor:
+        """Logits [len(ids), vocab] of one sequence in one piece."""
+        with torch.no_grad():
+            return self.reference(torch.tensor([ids])).logits[0]
+
+
+@dataclass
+class Row:
+    """A sequence driven by hand: owns a block table and says what a step should compute."""
+
+    seq_id: int
+    token_ids: list[int]
+    block_table: list[int]
+    adapter_slot: int = 0
+    sampling: SamplingParams = field(default_factory=lambda: SamplingParams(max_tokens=8, temperature=0.0))
+    prompt_len: int = -1
+
+    def span(self, start: int, count: int, samples: bool = True, **changes: Any) -> ScheduledSeq:
+        return ScheduledSeq(
+            seq_id=self.seq_id,
+            token_ids=self.token_ids,
+            prompt_len=self.prompt_len if self.prompt_len >= 0 else len(self.token_ids),
+            start=start,
+            count=count,
+            block_table=self.block_table,
+            adapter_slot=self.adapter_slot,
+            samples=samples,
+            sampling=self.sampling,
+            seed=changes.pop("seed", 0),
+            **changes,
+        )
+
+
+def save_tiny(name: str, root: Path) -> TinyModel:
+    """Make the variant `name` under `root` with a seed of its own, biases and norms random too."""
+    prefix, extra = VARIANTS[name]
+    config = getattr(transformers, f"{prefix}Config")(**{**SMALL, **extra})
+    torch.manual_seed(sum(map(ord, name)))
+    model = getattr(transformers, f"{prefix}ForCausalLM")(config).eval()
+    with torch.no_grad():
+        for key, tensor in model.named_parameters():
+            if key.endswith("bias") or "norm" in key:
+                tensor.add_(torch.randn_like(tensor) * 0.2)
+    folder = root / name
+    model.save_pretrained(folder)
+    return TinyModel(folder, model)
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], TinyModel]:
+    """tiny("qwen3") -> the model, made once a session."""
+    root, made = tmp_path_factory.mktemp("tiny"), dict[str, TinyModel]()
+
+    def get(name: str) -> TinyModel:
+        if name not in made:
+            made[name] = save_tiny(name, root)
+        return made[name]
+
+    return get
+
+
+@pytest.fixture
+def blocks() -> Callable[[int], list[int]]:
+    """blocks(n) -> a table for n tokens, ids never handed out before and in no helpful order."""
+    free = [(7 * i + 3) % 64 for i in range(64)]
+
+    def take(num_tokens: int) -> list[int]:
+        return [free.pop() for _ in range(blocks_for(num_tokens))]
+
+    return take
