@@ -1,0 +1,39 @@
+"""The doctor finds what a machine lacks without starting anything."""
+
+import socket
+from pathlib import Path
+
+from noria.doctor import examine, port_is_free
+from noria.settings import Settings, load
+
+
+def settings(tmp_path: Path, port: int = 8000) -> Settings:
+    overrides = {("data",): tmp_path / "not" / "yet", ("server", "port"): port}
+    return load(overrides=overrides, environment={})
+
+
+def test_every_finding_has_a_name_and_a_detail(tmp_path: Path) -> None:
+    findings = examine(settings(tmp_path))
+    names = [finding.name for finding in findings]
+    assert len(set(names)) == len(names)
+    assert {"python", "torch", "disk", "port", "model smollm2-135m"} <= set(names)
+    assert all(finding.detail for finding in findings)
+
+
+def test_a_taken_port_is_found(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        assert not port_is_free("127.0.0.1", port)
+        found = {finding.name: finding for finding in examine(settings(tmp_path, port))}
+        assert not found["port"].ok
+        assert str(port) in found["port"].detail
+    assert port_is_free("127.0.0.1", port)
+
+
+def test_a_model_source_that_does_not_exist_is_missing(tmp_path: Path) -> None:
+    wrong = load(models=(f"mine={tmp_path}/nowhere",), environment={})
+    found = {finding.name: finding for finding in examine(wrong)}
+    assert not found["model mine"].ok
+    assert "nowhere does not exist" in found["model mine"].detail

@@ -1,0 +1,83 @@
+"""Settings: what wins over what, and one clear line for each mistake."""
+
+from pathlib import Path
+
+import pytest
+
+from noria.errors import SettingsError
+from noria.settings import load
+
+
+def write(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "noria.toml"
+    path.write_text(text)
+    return path
+
+
+def test_defaults_need_no_file() -> None:
+    settings = load(environment={})
+    assert [model.id for model in settings.models] == ["smollm2-135m"]
+    assert (settings.server.host, settings.server.port) == ("127.0.0.1", 8000)
+    assert settings.data == Path.cwd() / ".noria"
+    assert settings.store_root == settings.data / "store"
+
+
+def test_environment_wins_over_file_and_command_line_over_both(tmp_path: Path) -> None:
+    config = write(tmp_path, 'data = "a"\n[server]\nport = 1\nhost = "127.0.0.2"\nadmin_key = "k"\n')
+    environment = {"NORIA_PORT": "2", "NORIA_DATA": "b", "NORIA_CONFIG": str(config)}
+    settings = load(overrides={("server", "port"): 3, ("data",): None}, environment=environment)
+    assert settings.server.port == 3
+    assert settings.server.host == "127.0.0.2"
+    assert settings.data == Path.cwd() / "b"
+
+
+def test_model_words_replace_the_models_of_the_file(tmp_path: Path) -> None:
+    config = write(tmp_path, '[[models]]\nid = "a"\nsource = "/a"\n')
+    settings = load(config, models=("b=/x=y", "c=/c"), environment={})
+    assert [(model.id, model.source) for model in settings.models] == [("b", "/x=y"), ("c", "/c")]
+
+
+def test_sizes_have_units(tmp_path: Path) -> None:
+    config = write(tmp_path, '[[models]]\nid = "a"\nsource = "/a"\nkv_bytes = "512 MiB"\n')
+    assert load(config, environment={}).models[0].kv_bytes == 512 << 20
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[server]\nport = 70000\n", ("server.port", "65535", "70000")),
+        ("[server]\nprot = 8000\n", ("server.prot", "8000")),
+        ('[[models]]\nid = "a"\nsource = "x"\nkv_bytes = "1 parsec"\n', ("kv_bytes", "1 parsec", "1GiB")),
+        ('[[models]]\nid = "a"\nsource = "x"\n[[models]]\nid = "a"\nsource = "y"\n', ("'a'", "2 times")),
+        ('[[endpoints]]\nname = "e"\nmodel = "zzz"\n', ("'zzz'", "smollm2-135m")),
+        ('[server]\nhost = "0.0.0.0"\n', ("admin_key", "0.0.0.0")),
+        ("models = []\n", ("at least one", "none")),
+        ("server = 3\n", ("server", "3")),
+        ("not toml", ("not valid TOML",)),
+    ],
+)
+def test_a_mistake_is_told_with_its_place_and_value(
+    tmp_path: Path, text: str, words: tuple[str, ...]
+) -> None:
+    with pytest.raises(SettingsError) as caught:
+        load(write(tmp_path, text), environment={})
+    message = str(caught.value)
+    assert "\n" not in message
+    for word in words:
+        assert word in message
+
+
+def test_a_bad_environment_value_is_not_swallowed() -> None:
+    with pytest.raises(SettingsError, match=r"server\.port.*'many'"):
+        load(environment={"NORIA_PORT": "many"})
+
+
+def test_a_missing_file_is_told_by_name(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"nowhere\.toml does not exist"):
+        load(tmp_path / "nowhere.toml", environment={})
+
+
+@pytest.mark.parametrize("word", ["", "a", "=x", "a="])
+def test_a_model_word_needs_both_sides(word: str) -> None:
+    with pytest.raises(SettingsError, match="ID=SOURCE"):
+        load(models=(word,), environment={})
