@@ -30,7 +30,7 @@ def traffic_prompts() -> tuple[Prompt, ...]:
 
 def held_out_prompts() -> tuple[Prompt, ...]:
     """The prompts of the suite `brevity`, which never train."""
-    return tuple(Prompt(case.id, case.messages[-1].content) for case in load_suite("brevity").cases)
+    return tuple(Prompt(case.id, case.messages[-1]["content"]) for case in load_suite("brevity").cases)
 
 
 def split(prompts: Iterable[Prompt], held_out: int) -> tuple[list[Prompt], list[Prompt]]:
