@@ -28,7 +28,6 @@
 A message says what was wrong, the value met and the value allowed. All of them survive pickling.
 """
 
-# ruff: noqa: N818  names say what happened; the suffix is left to the branches of the tree
 from __future__ import annotations
 
 from collections.abc import Iterable

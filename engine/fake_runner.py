@@ -1,0 +1,126 @@
+"""A model runner without a model, for tests of whatever drives an engine. Published, small, offline.
+
+It keeps a paged cache as the real one does. What it stores for a position is a digest of everything
+before it, read back through the block table, so a wrong, stale or shared block changes the completion;
+`expected()` says without any cache what a completion must be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Protocol
+
+from engine.config import BLOCK_SIZE
+from engine.records import SampledRow, SampledTokens, ScheduledSeq, StepPlan, TokenLogprob
+
+EOS = 0
+_START = b"start"
+
+
+class Digested(Protocol):
+    """All of an adapter that the fake computes with."""
+
+    @property
+    def digest(self) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class FakeWeights:
+    """Stands for adapter weights."""
+
+    digest: str
+
+
+@dataclass(slots=True)
+class FakeRunner:
+    """A ModelRunner whose next token is a digest of adapter, history and seed.
+
+    poison: a sequence that computes this token fails alone. before_run: called with each plan; may raise.
+    plans: (seq_id, start, count) of each sequence of each step, in order.
+    """
+
+    num_blocks: int = 64
+    model_len: int = 1024
+    vocab_size: int = 97
+    eos_token_ids: frozenset[int] = frozenset({EOS})
+    poison: int | None = None
+    before_run: Callable[[StepPlan], None] | None = None
+    plans: list[list[tuple[int, int, int]]] = field(default_factory=list)
+    _cache: dict[tuple[int, int], bytes] = field(default_factory=dict)
+    _slots: dict[int, str] = field(default_factory=dict)
+
+    def run(self, plan: StepPlan) -> SampledTokens:
+        self.plans.append([(seq.seq_id, seq.start, seq.count) for seq in plan.seqs])
+        if self.before_run is not None:
+            self.before_run(plan)
+        rows = (self._row(seq) for seq in plan.seqs)
+        return SampledTokens(tuple(row for row in rows if row is not None))
+
+    def load_adapter(self, slot: int, weights: Digested) -> int:
+        self._slots[slot] = weights.digest
+        return len(weights.digest)
+
+    def unload_adapter(self, slot: int) -> int:
+        return len(self._slots.pop(slot))
+
+    def _row(self, seq: ScheduledSeq) -> SampledRow | None:
+        computed = seq.token_ids[seq.start : seq.start + seq.count]
+        state = self._compute(seq, computed)
+        if self.poison in computed:
+            return SampledRow(seq.seq_id, error="logits are not finite")
+        if not seq.samples:
+            return None
+        token_id = _next_token(state, seq.seed, seq.num_outputs, self.vocab_size, seq.banned_ids)
+        asked = seq.sampling.logprobs is not None
+        return SampledRow(seq.seq_id, token_id, TokenLogprob(token_id, -1.0) if asked else None)
+
+    def _compute(self, seq: ScheduledSeq, token_ids: Sequence[int]) -> bytes:
+        adapter = self._slots[seq.adapter_slot] if seq.adapter_slot else None
+        state = self._cache[_place(seq, seq.start - 1)] if seq.start else _START
+        for position, token_id in enumerate(token_ids, start=seq.start):
+            state = _next_state(state, adapter, token_id)
+            self._cache[_place(seq, position)] = state
+        return state
+
+
+def expected(
+    prompt: Sequence[int],
+    max_tokens: int,
+    *,
+    seed: int,
+    adapter: str | None = None,
+    vocab_size: int = 97,
+    min_tokens: int = 0,
+    stop_ids: frozenset[int] = frozenset({EOS}),
+) -> list[int]:
+    """The completion a FakeRunner makes of a prompt on its own."""
+    state = _START
+    for token_id in prompt:
+        state = _next_state(state, adapter, token_id)
+    completion: list[int] = []
+    while len(completion) < max_tokens:
+        banned = tuple(stop_ids) if len(completion) < min_tokens else ()
+        token_id = _next_token(state, seed, len(completion), vocab_size, banned)
+        completion.append(token_id)
+        if token_id in stop_ids:
+            break
+        state = _next_state(state, adapter, token_id)
+    return completion
+
+
+def _place(seq: ScheduledSeq, position: int) -> tuple[int, int]:
+    return seq.block_table[position // BLOCK_SIZE], position % BLOCK_SIZE
+
+
+def _next_state(state: bytes, adapter: str | None, token_id: int) -> bytes:
+    return sha256(state + repr((adapter, token_id)).encode()).digest()
+
+
+def _next_token(state: bytes, seed: int, index: int, vocab_size: int, banned: Sequence[int]) -> int:
+    digest = sha256(state + repr((seed, index)).encode()).digest()
+    token_id = int.from_bytes(digest[:8], "big") % vocab_size
+    while token_id in banned:
+        token_id = (token_id + 1) % vocab_size
+    return token_id
