@@ -1,0 +1,127 @@
+"""Text to token ids and back, and chat messages to a prompt, from a model folder. Imports no torch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import tokenizers
+
+from engine.chat_template import ChatTemplate
+from engine.errors import InvalidParameter, NoChatTemplate, UnsupportedModel
+from engine.modelspec import read_spec
+from engine.token_text import TextStream, TokenText
+
+_SPECIAL = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+
+
+class Tokenizer:
+    """The tokenizer of one model folder (tokenizer.json, tokenizer_config.json, chat template).
+
+    Threads may share it. Raises UnsupportedModel for files that are missing or of an unknown kind.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        raw = _read(folder / "tokenizer.json")
+        config = json.loads(_read(folder / "tokenizer_config.json", default="{}"))
+        self._folder = folder
+        self._encoder = tokenizers.Tokenizer.from_str(raw)
+        self._encoder.no_truncation()
+        self._encoder.no_padding()
+        self._text = TokenText(json.loads(raw).get("decoder"), self._encoder.id_to_token)
+        added = self._encoder.get_added_tokens_decoder()
+        self._special_ids = frozenset(id_ for id_, token in added.items() if token.special)
+        self._templates = _templates(folder, config)
+        self.eos_ids = frozenset(read_spec(folder).eos_token_ids)
+
+    @property
+    def vocab_size(self) -> int:
+        """Ids of this vocabulary are 0 .. vocab_size - 1; the model may have more, which mean nothing."""
+        return int(self._encoder.get_vocab_size(with_added_tokens=True))
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of a plain text, with the marks (such as BOS) that the tokenizer puts around it."""
+        return self._ids(text, add_special_tokens=True)
+
+    def encode_chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        add_generation_prompt: bool = True,
+        **variables: Any,
+    ) -> list[int]:
+        """Ids of the rendered messages; the template alone sets the marks, so there is one BOS at most."""
+        text = self.render_chat(messages, tools, add_generation_prompt, **variables)
+        return self._ids(text, add_special_tokens=False)
+
+    def render_chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        add_generation_prompt: bool = True,
+        **variables: Any,
+    ) -> str:
+        """Prompt text of the messages. `variables` reach the template by name.
+
+        Raises NoChatTemplate where the folder has none, BadTemplateInput where it refuses the messages.
+        """
+        template = self._templates.get("tool_use") if tools else None
+        template = template or self._templates.get("default")
+        if template is None:
+            raise NoChatTemplate(f"{self._folder} carries no chat template; send a plain prompt instead")
+        return template.render(
+            messages, tools=tools, add_generation_prompt=add_generation_prompt, variables=variables
+        )
+
+    def decode(self, token_ids: Iterable[int]) -> str:
+        """Text of `token_ids`, special tokens left out."""
+        stream = self.stream()
+        return stream.push(b"".join(map(self.text_bytes, token_ids))) + stream.finish()
+
+    def stream(self) -> TextStream:
+        """A reader that turns text_bytes of one token after another into text."""
+        return self._text.stream()
+
+    def text_bytes(self, token_id: int) -> bytes:
+        """What the token adds to the text: nothing for a special one."""
+        return b"" if token_id in self._special_ids else self._text.bytes_of(token_id)
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """Bytes of the token itself, special ones included; empty for an id outside the vocabulary."""
+        return self._text.bytes_of(token_id)
+
+    def _ids(self, text: str, add_special_tokens: bool) -> list[int]:
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            met = text[error.start : error.end]
+            raise InvalidParameter("text", met, "Unicode without lone surrogates") from error
+        return list(self._encoder.encode(text, add_special_tokens=add_special_tokens).ids)
+
+
+def _read(path: Path, default: str | None = None) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        if default is None:
+            raise UnsupportedModel(f"{path} is missing; a fast tokenizer's file is needed") from None
+        return default
+
+
+def _templates(folder: Path, config: Mapping[str, Any]) -> dict[str, ChatTemplate]:
+    """By name. A chat_template.jinja beside the config wins over the config's own default."""
+    declared = config.get("chat_template") or {}
+    if isinstance(declared, str):
+        declared = {"default": declared}
+    elif isinstance(declared, list):
+        declared = {entry["name"]: entry["template"] for entry in declared}
+    if beside := _read(folder / "chat_template.jinja", default=""):
+        declared = {**declared, "default": beside}
+    special = {name: _content(config[name]) for name in _SPECIAL if config.get(name) is not None}
+    return {name: ChatTemplate(source, special) for name, source in declared.items()}
+
+
+def _content(token: str | Mapping[str, Any]) -> str:
+    return token if isinstance(token, str) else str(token["content"])
