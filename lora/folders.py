@@ -1,0 +1,81 @@
+"""Adapter folders on a file system, written so that nobody ever sees half of one.
+
+A folder is complete when its marker is there. It is built under a temporary name on the same file system,
+flushed to disk, marked, and only then renamed to its final name.
+"""
+
+import errno
+import os
+import shutil
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from lora.peft_config import CONFIG_FILE, WEIGHTS_FILE
+
+_MARKER = "complete"
+
+
+def is_complete(folder: Path) -> bool:
+    """Whether the folder was written to its end."""
+    return (folder / _MARKER).is_file()
+
+
+@contextmanager
+def staging_folder(parent: Path) -> Iterator[Path]:
+    """A new empty folder under `parent`; what is left of it afterwards is removed."""
+    folder = parent / f".{uuid.uuid4().hex}.tmp"
+    folder.mkdir(parents=True)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def copy_adapter(source: Path, target: Path) -> None:
+    """Copy an adapter's two files, flushed to disk. Raises FileNotFoundError if `source` lacks one."""
+    for name in (CONFIG_FILE, WEIGHTS_FILE):
+        shutil.copyfile(source / name, target / name)
+        _flush(target / name)
+
+
+def publish(staged: Path, target: Path) -> None:
+    """Mark `staged` as complete and give it its final name; a complete folder already there stays."""
+    (staged / _MARKER).write_bytes(b"")
+    _flush(staged / _MARKER)
+    _flush(staged)
+    try:
+        staged.rename(target)
+    except OSError as error:
+        if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
+            raise
+        if not is_complete(target):
+            remove(target)
+            staged.rename(target)
+    _flush(target.parent)
+
+
+def remove(folder: Path) -> bool:
+    """Take a folder away in one step; False if it was not there."""
+    with staging_folder(folder.parent) as rubbish:
+        try:
+            folder.rename(rubbish / folder.name)
+        except FileNotFoundError:
+            return False
+    return True
+
+
+def move_aside(folder: Path, quarantine: Path) -> None:
+    """Keep a bad folder under a new name in `quarantine`, for a person to look at."""
+    quarantine.mkdir(parents=True, exist_ok=True)
+    with suppress(FileNotFoundError):
+        folder.rename(quarantine / f"{folder.name}-{uuid.uuid4().hex[:8]}")
+
+
+def _flush(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,55 @@
+"""What an adapter is: a PEFT LoRA folder, read, checked and identified by its content.
+
+It looks at metadata only (no tensor library) and knows neither the engine nor the database. The base model
+comes in as plain data in `check_against`.
+"""
+
+from pathlib import Path
+
+from lora.adapter import Adapter
+from lora.digest import adapter_digest, base_digest, check_digest, is_digest
+from lora.errors import AdapterNotFound, UnsupportedFeature
+from lora.limits import DEFAULT_LIMITS, Limits
+from lora.matching import MatchedModule, MatchReport, check_against
+from lora.paths import resolve_adapter_path
+from lora.peft_config import CONFIG_FILE, WEIGHTS_FILE, AdapterConfig, parse_config
+from lora.safetensors_header import TensorInfo, read_header
+from lora.tensor_names import PairInfo, pair_tensors
+
+__all__ = [
+    "CONFIG_FILE",
+    "DEFAULT_LIMITS",
+    "WEIGHTS_FILE",
+    "Adapter",
+    "AdapterConfig",
+    "Limits",
+    "MatchReport",
+    "MatchedModule",
+    "PairInfo",
+    "TensorInfo",
+    "base_digest",
+    "check_against",
+    "check_digest",
+    "is_digest",
+    "read_adapter",
+    "resolve_adapter_path",
+]
+
+_PICKLE_FILE = "adapter_model.bin"
+
+
+def read_adapter(folder: Path, *, limits: Limits = DEFAULT_LIMITS) -> Adapter:
+    """Read and check everything that needs no base model, and compute the digest.
+
+    Raises AdapterNotFound, InvalidConfig, UnsupportedFeature, InvalidWeights or LimitExceeded.
+    """
+    config = parse_config(folder, limits)
+    weights = folder / WEIGHTS_FILE
+    if not weights.is_file():
+        if (folder / _PICKLE_FILE).is_file():
+            raise UnsupportedFeature(_PICKLE_FILE, "a pickle", "save the adapter as safetensors")
+        raise AdapterNotFound(folder.name, WEIGHTS_FILE)
+    tensors = read_header(weights, limits)
+    pairs = pair_tensors(tensors)
+    digest = adapter_digest(config.canonical(), weights, tensors)
+    return Adapter(folder, digest, config, tensors, pairs)
