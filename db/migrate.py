@@ -54,7 +54,9 @@ def upgrade(url: str, revision: str = "head") -> None:
         try:
             command.upgrade(config, revision)
         except CommandError as error:
-            raise MigrationError(f"the database can not be brought to revision {revision}: {error}") from error
+            raise MigrationError(
+                f"the database can not be brought to revision {revision}: {error}"
+            ) from error
         connection.commit()
     if revision in ("head", head()):
         with Database(url, max_size=1) as db:

@@ -390,6 +390,28 @@ class ProvenanceRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TaughtRow:
+    """An adapter that a request's row was trained into; `status` None: trained but never registered."""
+
+    adapter_id: str
+    adapter_digest: str
+    run_id: str
+    snapshot_id: str
+    status: AdapterStatus | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditEventRow:
+    seq: int
+    at: datetime
+    actor: str
+    action: str
+    subject: str
+    detail: Json
+    hash: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AuditProblem:
     seq: int
     problem: str

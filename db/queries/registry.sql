@@ -1,0 +1,64 @@
+-- epoch: the number that grows with every change a router must see.
+SELECT epoch FROM serve.registry_epoch;
+
+-- base_models: all of them.
+SELECT name, digest, folder, created_at FROM serve.base_model ORDER BY name;
+
+-- endpoints: all of them.
+SELECT name, tenant, base_model, experiment, anchor, created_at FROM serve.endpoint ORDER BY name;
+
+-- adapters: those a router needs: loaded by their own id, or with a part in an endpoint.
+SELECT id, digest, base_model, endpoint, status, traffic_pct::double precision AS traffic_pct, canary_start,
+       loaded, store_uri, config, bytes, parent, replaced, run_id::text AS run_id, created_at
+FROM serve.adapter
+WHERE loaded OR status IN ('canary', 'prod')
+ORDER BY id;
+
+-- adapter: one by id.
+SELECT id, digest, base_model, endpoint, status, traffic_pct::double precision AS traffic_pct, canary_start,
+       loaded, store_uri, config, bytes, parent, replaced, run_id::text AS run_id, created_at
+FROM serve.adapter
+WHERE id = %(id)s;
+
+-- register_base_model: add it, or take over what changed; an unchanged one stays untouched.
+INSERT INTO serve.base_model AS b (name, digest, folder)
+VALUES (%(name)s, %(digest)s, %(folder)s)
+ON CONFLICT (name) DO UPDATE SET digest = excluded.digest, folder = excluded.folder
+WHERE (b.digest, b.folder) IS DISTINCT FROM (excluded.digest, excluded.folder);
+
+-- base_model: one by name.
+SELECT name, digest, folder, created_at FROM serve.base_model WHERE name = %(name)s;
+
+-- create_endpoint: add it unless the name is known.
+INSERT INTO serve.endpoint (name, tenant, base_model)
+VALUES (%(name)s, %(tenant)s, %(base_model)s)
+ON CONFLICT (name) DO NOTHING;
+
+-- endpoint: one by name.
+SELECT name, tenant, base_model, experiment, anchor, created_at FROM serve.endpoint WHERE name = %(name)s;
+
+-- set_anchor: pin or unpin the adapter that promotions may not fall behind.
+UPDATE serve.endpoint SET anchor = %(anchor)s WHERE name = %(name)s;
+
+-- register_adapter: add a candidate unless the id is known.
+INSERT INTO serve.adapter (id, digest, base_model, endpoint, store_uri, config, bytes, parent, run_id)
+VALUES (%(id)s, %(digest)s, %(base_model)s, %(endpoint)s, %(store_uri)s, %(config)s, %(bytes)s, %(parent)s,
+        %(run_id)s)
+ON CONFLICT (id) DO NOTHING;
+
+-- replace_adapter: give an ad hoc adapter new weights under its id.
+UPDATE serve.adapter
+SET digest = %(digest)s, store_uri = %(store_uri)s, config = %(config)s, bytes = %(bytes)s
+WHERE id = %(id)s;
+
+-- set_loaded: let clients name the adapter by its id, or no longer.
+UPDATE serve.adapter SET loaded = %(loaded)s WHERE id = %(id)s;
+
+-- events: the history of an endpoint or an adapter, newest first.
+SELECT id, adapter_id, endpoint, kind, from_status, to_status, from_digest, to_digest,
+       traffic_pct::double precision AS traffic_pct, actor, reason, at
+FROM serve.adapter_event
+WHERE (%(endpoint)s::text IS NULL OR endpoint = %(endpoint)s)
+  AND (%(adapter_id)s::text IS NULL OR adapter_id = %(adapter_id)s)
+ORDER BY id DESC
+LIMIT %(limit)s;
