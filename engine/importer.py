@@ -137,7 +137,7 @@ def _tensors(reader: Any, config: dict[str, Any], dtype: torch.dtype) -> dict[st
 
 def _halves(values: torch.Tensor, heads: int) -> torch.Tensor:
     """GGUF keeps the two members of a rotated pair side by side, Hugging Face in the head's two halves."""
-    pairs = values.unflatten(0, (heads, -1, 2))
+    pairs = values.reshape(heads, -1, 2, *values.shape[1:])
     return pairs.transpose(1, 2).reshape(values.shape)
 
 

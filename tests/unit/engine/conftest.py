@@ -1,20 +1,23 @@
-"""Tiny random models of every supported architecture, as transformers makes and runs them."""
+"""Tiny random models of every supported architecture, and tiny tokenizers of both supported kinds."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
+import tokenizers
 import torch
-import transformers
+from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from engine.config import EngineConfig, blocks_for
 from engine.records import ScheduledSeq
 from engine.runner import Runner, build_runner
 from engine.sampling import SamplingParams
+from engine.tokenizer import Tokenizer
 
 SMALL: dict[str, Any] = {
     "vocab_size": 128,
@@ -110,6 +113,8 @@ class Row:
 
 def save_tiny(name: str, root: Path) -> TinyModel:
     """Make the variant `name` under `root` with a seed of its own, biases and norms random too."""
+    import transformers  # slow to import, and most tests of this folder do without
+
     prefix, extra = VARIANTS[name]
     config = getattr(transformers, f"{prefix}Config")(**{**SMALL, **extra})
     torch.manual_seed(sum(map(ord, name)))
@@ -145,3 +150,69 @@ def blocks() -> Callable[[int], list[int]]:
         return [free.pop() for _ in range(blocks_for(num_tokens))]
 
     return take
+
+
+CORPUS = [
+    "the quick brown fox jumps over the lazy dog, then the dog sleeps and the fox runs away",
+    "stop here or stop there: END of the text. STOP",
+    "naïve café, größer, 你好世界, こんにちは, 👩‍👩‍👧 🙂 🇩🇪 🙂",
+]
+CHATML = (
+    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] "
+    "+ '<|im_end|>\n' }}{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+def write_tokenizer(folder: Path, encoder: tokenizers.Tokenizer, **config: Any) -> Tokenizer:
+    """A folder that holds just enough for a Tokenizer."""
+    folder.mkdir(parents=True, exist_ok=True)
+    encoder.save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    shape = {key: value for key, value in SMALL.items() if isinstance(value, int)}
+    (folder / "config.json").write_text(json.dumps({"architectures": ["LlamaForCausalLM"], **shape}))
+    return Tokenizer(folder)
+
+
+def byte_level_encoder() -> tokenizers.Tokenizer:
+    """Byte-level BPE with ChatML marks, a plain added token and merges of half characters."""
+    encoder = tokenizers.Tokenizer(models.BPE())
+    encoder.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    encoder.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=400,
+        special_tokens=["<|endoftext|>", "<|im_start|>", "<|im_end|>"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    encoder.train_from_iterator(CORPUS, trainer)
+    encoder.add_tokens([tokenizers.AddedToken("<tool call>", special=False)])
+    return encoder
+
+
+def byte_fallback_encoder() -> tokenizers.Tokenizer:
+    """SentencePiece-like BPE: "▁" for a space, bytes for what has no piece, BOS in front."""
+    pieces = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
+    spelt = set("▁" + "".join(CORPUS).replace(" ", "")) - set("👩👧🙂🇩🇪你好世界")
+    pieces += [*sorted(spelt), "▁t", "he", "▁the"]
+    vocab = {piece: number for number, piece in enumerate(dict.fromkeys(pieces))}
+    merges = [("▁", "t"), ("h", "e"), ("▁t", "he")]
+    encoder = tokenizers.Tokenizer(models.BPE(vocab, merges, unk_token="<unk>", byte_fallback=True))
+    encoder.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    encoder.decoder = decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    )
+    encoder.add_special_tokens(["<unk>", "<s>", "</s>"])
+    encoder.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
+    return encoder
+
+
+@pytest.fixture(scope="session")
+def byte_level(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
+    folder = tmp_path_factory.mktemp("byte-level")
+    marks = {"bos_token": "<|im_start|>", "eos_token": {"content": "<|im_end|>", "special": True}}
+    return write_tokenizer(folder, byte_level_encoder(), chat_template=CHATML, **marks)
+
+
+@pytest.fixture(scope="session")
+def byte_fallback(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
+    return write_tokenizer(tmp_path_factory.mktemp("byte-fallback"), byte_fallback_encoder(), bos_token="<s>")

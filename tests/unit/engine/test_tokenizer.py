@@ -1,0 +1,181 @@
+"""Encoding, decoding and chat templates, compared with transformers where it has an answer."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import transformers
+
+from engine.errors import BadTemplateInput, InvalidParameter, NoChatTemplate, UnsupportedModel
+from engine.tokenizer import Tokenizer
+from tests.unit.engine.conftest import CHATML, byte_fallback_encoder, byte_level_encoder, write_tokenizer
+
+TALK = [
+    {"role": "system", "content": "the dog answers"},
+    {"role": "user", "content": "naïve 🙂?"},
+]
+TOOLS = [{"type": "function", "function": {"name": "find", "parameters": {"type": "object"}}}]
+
+
+@pytest.mark.parametrize(
+    "text", ["", " the dog", "naïve café 👩‍👩‍👧 你好\n\n", "<tool call> the<|im_end|>", "𝄞 1234"]
+)
+def test_round_trip(byte_level: Tokenizer, byte_fallback: Tokenizer, text: str) -> None:
+    plain = text.replace("<|im_end|>", "")
+    assert byte_level.decode(byte_level.encode(text)) == plain
+    assert byte_fallback.decode(byte_fallback.encode(plain)) == plain
+
+
+def test_ids_equal_transformers(byte_level: Tokenizer, byte_fallback: Tokenizer) -> None:
+    for tokenizer in (byte_level, byte_fallback):
+        theirs = transformers.PreTrainedTokenizerFast(
+            tokenizer_file=str(tokenizer._folder / "tokenizer.json")
+        )
+        for text in ("the dog", " 🙂 the", "a\nb"):
+            assert tokenizer.encode(text) == theirs(text)["input_ids"]
+
+
+def test_token_bytes(byte_level: Tokenizer, byte_fallback: Tokenizer) -> None:
+    smile = byte_level.encode("🙂")
+    assert b"".join(map(byte_level.token_bytes, smile)) == "🙂".encode()
+    assert byte_level.token_bytes(1) == b"<|im_start|>"
+    assert byte_level.text_bytes(1) == b""
+    assert byte_level.token_bytes(byte_level.vocab_size + 7) == b""
+    assert byte_fallback.token_bytes(3 + 0x0A) == b"\n"
+    assert byte_fallback.token_bytes(byte_fallback.encode("the")[1]) == b" the"
+
+
+def test_end_tokens_come_from_the_generation_config(tmp_path: Path) -> None:
+    write_tokenizer(tmp_path, byte_level_encoder())
+    assert Tokenizer(tmp_path).eos_ids == {2}
+    (tmp_path / "generation_config.json").write_text('{"eos_token_id": [2, 0]}')
+    assert Tokenizer(tmp_path).eos_ids == {0, 2}
+
+
+def test_lone_surrogate_is_refused(byte_level: Tokenizer) -> None:
+    with pytest.raises(InvalidParameter, match="surrogates"):
+        byte_level.encode("a\ud800b")
+    with pytest.raises(InvalidParameter, match="surrogates"):
+        byte_level.encode_chat([{"role": "user", "content": "\udfff"}])
+
+
+@pytest.mark.parametrize("missing", ["tokenizer.json", "config.json"])
+def test_missing_file_is_named(tmp_path: Path, missing: str) -> None:
+    write_tokenizer(tmp_path, byte_level_encoder())
+    (tmp_path / missing).unlink()
+    with pytest.raises(UnsupportedModel, match=f"{missing} is missing"):
+        Tokenizer(tmp_path)
+
+
+def test_unknown_decoder_is_named(tmp_path: Path) -> None:
+    raw = json.loads(byte_level_encoder().to_str())
+    raw["decoder"] = {"type": "WordPiece", "prefix": "##", "cleanup": True}
+    write_tokenizer(tmp_path, byte_level_encoder())
+    (tmp_path / "tokenizer.json").write_text(json.dumps(raw))
+    with pytest.raises(UnsupportedModel, match="WordPiece is not supported; supported: ByteLevel"):
+        Tokenizer(tmp_path)
+
+
+def templated(folder: Path, template: Any, **config: Any) -> Tokenizer:
+    return write_tokenizer(
+        folder, byte_level_encoder(), bos_token="<|im_start|>", chat_template=template, **config
+    )
+
+
+EACH = "{% for m in messages %}"
+TEMPLATES = {
+    "chatml": CHATML,
+    "loop controls": EACH + "{% if loop.first %}{% continue %}{% endif %}{{ m.content }}{% endfor %}",
+    "tojson": EACH + "{{ m | tojson }}{{ m | tojson(indent=2) }}{% endfor %}",
+    "tools": "{% if tools %}{{ tools | tojson }}{% endif %}{{ messages[-1].content }}",
+    "namespace": "{% set ns = namespace(n=0) %}" + EACH + "{% set ns.n = ns.n + 1 %}{% endfor %}{{ ns.n }}",
+    "generation": EACH + "{% generation %}{{ m.content }}{% endgeneration %}{% endfor %}",
+    "blocks": EACH + "\n    {{- m.role }}\n    {% if true %}\n  x\n    {% endif %}\n{% endfor %}",
+    "variables": "{{ bos_token }}{{ flavour }}{{ add_generation_prompt }}{{ missing }}{{ documents }}",
+}
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_rendering_equals_transformers(tmp_path: Path, name: str) -> None:
+    ours = templated(tmp_path, TEMPLATES[name])
+    theirs = transformers.PreTrainedTokenizerFast(
+        tokenizer_file=str(tmp_path / "tokenizer.json"),
+        bos_token="<|im_start|>",
+        chat_template=TEMPLATES[name],
+    )
+    for prompt in (True, False):
+        want = theirs.apply_chat_template(
+            TALK, tools=TOOLS, add_generation_prompt=prompt, tokenize=False, flavour="sweet"
+        )
+        assert ours.render_chat(TALK, TOOLS, prompt, flavour="sweet") == want
+
+
+def test_chat_has_one_bos(tmp_path: Path) -> None:
+    """The template writes BOS and the tokenizer would put one in front of plain text as well."""
+    template = "{{ bos_token }}{% for m in messages %}{{ m.content }}{% endfor %}"
+    tokenizer = write_tokenizer(tmp_path, byte_fallback_encoder(), bos_token="<s>", chat_template=template)
+    assert tokenizer.encode("the").count(1) == 1
+    ids = tokenizer.encode_chat(TALK)
+    assert ids[0] == 1
+    assert ids.count(1) == 1
+
+
+def test_file_beside_the_config_wins(tmp_path: Path) -> None:
+    templated(tmp_path, "from the config")
+    (tmp_path / "chat_template.jinja").write_text("from the file")
+    assert Tokenizer(tmp_path).render_chat(TALK) == "from the file"
+
+
+def test_named_templates(tmp_path: Path) -> None:
+    named = [{"name": "default", "template": "plain"}, {"name": "tool_use", "template": "with tools"}]
+    tokenizer = templated(tmp_path, named)
+    assert tokenizer.render_chat(TALK) == "plain"
+    assert tokenizer.render_chat(TALK, TOOLS) == "with tools"
+
+
+def test_missing_template_is_an_error(byte_fallback: Tokenizer) -> None:
+    with pytest.raises(NoChatTemplate, match="carries no chat template"):
+        byte_fallback.encode_chat(TALK)
+
+
+@pytest.mark.parametrize(
+    ("template", "reason"),
+    [
+        ("{{ raise_exception('roles must alternate') }}", "roles must alternate"),
+        ("{{ messages[0].content + 3 }}", "can only concatenate str"),
+        ("{{ messages[9].content.strip() }}", "has no element 9"),
+        ("{{ 1 / 0 }}", "division by zero"),
+    ],
+)
+def test_refusal_carries_the_template_s_reason(tmp_path: Path, template: str, reason: str) -> None:
+    with pytest.raises(BadTemplateInput, match=reason):
+        templated(tmp_path, template).render_chat(TALK)
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{{ messages.__class__.__mro__ }}{{ ''.__class__.__mro__[1].__subclasses__() }}",
+        "{{ messages.append(1) }}",
+        "{{ cycler.__init__.__globals__.os.system('true') }}",
+        "{% for _ in range(10 ** 9) %}x{% endfor %}",
+    ],
+)
+def test_template_cannot_leave_its_sandbox(tmp_path: Path, template: str) -> None:
+    with pytest.raises(BadTemplateInput):
+        templated(tmp_path, template).render_chat(TALK)
+
+
+def test_broken_template_is_refused_when_read(tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedModel, match="does not parse"):
+        templated(tmp_path, "{% for m in messages %}")
+
+
+def test_tokenizer_and_detokenizer_import_no_torch() -> None:
+    code = "import sys, engine.tokenizer, engine.detokenizer; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
