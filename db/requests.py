@@ -1,5 +1,6 @@
 """The record of what was served. Writes are idempotent by id, so a spool may be replayed freely."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime
@@ -37,13 +38,18 @@ def get(db: Database, request_id: str) -> dict[str, Any] | None:
 
 
 def storable(value: Any) -> Any:
-    """Return a JSON value that Postgres can hold: times as ISO text, characters it refuses replaced."""
+    """Return a JSON value that Postgres can hold.
+
+    Times become ISO text, characters that it refuses U+FFFD, numbers that JSON lacks their names ("nan").
+    """
     if isinstance(value, str):
         if "\x00" in value:
             value = value.replace("\x00", "\N{REPLACEMENT CHARACTER}")
         return (
             value if value.isascii() else value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
         )
+    if isinstance(value, float):
+        return value if math.isfinite(value) else repr(value)
     if isinstance(value, datetime):
         return value.isoformat()
     if isinstance(value, dict):

@@ -38,8 +38,8 @@ def start_run(
         "base_model": base_model,
         "base_digest": base_digest,
         "parent": parent,
-        "params": Jsonb(dict(params)),
-        "versions": Jsonb(dict(versions)),
+        "params": Jsonb(storable(dict(params))),
+        "versions": Jsonb(storable(dict(versions))),
         "total_steps": total_steps,
     }
     with db.transaction() as connection:
@@ -54,7 +54,12 @@ def progress(db: Database, run_id: str, step: int, figures: Json, *, total_steps
     Raises:
         Conflict: the run is closed, or there is none: whoever trains on must stop.
     """
-    values = {"id": run_id, "step": step, "figures": Jsonb(dict(figures)), "total_steps": total_steps}
+    values = {
+        "id": run_id,
+        "step": step,
+        "figures": Jsonb(storable(dict(figures))),
+        "total_steps": total_steps,
+    }
     with db.transaction() as connection:
         _must_be_running(run_id, connection.execute(_Q["progress"], values).rowcount)
         connection.execute(_Q["point"], values)
@@ -66,7 +71,7 @@ def finish_run(db: Database, run_id: str, *, adapter_digest: str, figures: Json)
     Raises:
         Conflict: the run is closed already, or there is none.
     """
-    values = {"id": run_id, "adapter_digest": adapter_digest, "figures": Jsonb(dict(figures))}
+    values = {"id": run_id, "adapter_digest": adapter_digest, "figures": Jsonb(storable(dict(figures)))}
     with db.transaction() as connection:
         _must_be_running(run_id, connection.execute(_Q["finish"], values).rowcount)
         return one_row(connection, RunRow, _Q["run"], "run", {"id": run_id})

@@ -19,7 +19,7 @@ FROM train.rules_for(%(endpoint)s)
 ORDER BY suite, metric;
 
 -- lock_subject: writers of one subject's attempts take turns.
-SELECT pg_advisory_xact_lock(hashtextextended(concat_ws(chr(31), %(subject)s, %(base_digest)s, %(suite)s), 1));
+SELECT pg_advisory_xact_lock(hashtextextended(concat_ws(chr(31), %(subject)s::text, %(base_digest)s::text, %(suite)s::text), 1));
 
 -- next_attempt: the number of a new attempt.
 SELECT coalesce(max(attempt), 0) + 1 AS attempt

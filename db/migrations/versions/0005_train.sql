@@ -11,7 +11,7 @@ CREATE TABLE train.snapshot (
     seed bigint NOT NULL,
     params jsonb NOT NULL,
     sql text NOT NULL,
-    counts jsonb NOT NULL,
+    counts json NOT NULL,  -- json, not jsonb: the order of the filters is kept
     rows integer NOT NULL CHECK (rows > 0),
     desirable integer NOT NULL CHECK (desirable >= 0),
     undesirable integer NOT NULL CHECK (undesirable >= 0),
