@@ -1,0 +1,121 @@
+"""Runs a suite: ask every case through a Completer, score each answer, reduce to metrics with bounds.
+
+A value a task cannot score, and a case the endpoint failed on, is `unscored`: it is counted, never averaged,
+never a zero and never a pass. It does not know who answers or where results go.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+
+from evals.completer import Completer, Completion
+from evals.errors import CompletionFailed, SuiteError
+from evals.stats import Interval, mean_interval, wilson
+from evals.suite import Case, Suite
+from evals.tasks import get_task
+from evals.tasks.base import Task
+
+Progress = Callable[[int, int], None]
+"""Called with (cases done, cases in all) after each case, on the caller's thread."""
+
+
+@dataclass(frozen=True, slots=True)
+class CaseResult:
+    """One case's answer and its scores; a score of None is unscored, `error` says why there is no answer."""
+
+    case_id: str
+    completion: Completion | None
+    scores: Mapping[str, float | None]
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MetricResult:
+    """One metric over a suite. value, low and high are None when nothing was scored."""
+
+    name: str
+    value: float | None
+    low: float | None
+    high: float | None
+    n: int
+    unscored: int
+
+
+@dataclass(frozen=True, slots=True)
+class SuiteResult:
+    """Everything one run of a suite found; `valid` is False when too much stayed unscored."""
+
+    suite: str
+    suite_hash: str
+    model: str
+    metrics: tuple[MetricResult, ...]
+    cases: tuple[CaseResult, ...]
+    valid: bool
+
+    def metric(self, name: str) -> MetricResult:
+        """The metric of that name. Raises: KeyError naming those there are."""
+        for metric in self.metrics:
+            if metric.name == name:
+                return metric
+        raise KeyError(f"{name!r}; the suite {self.suite!r} has {[m.name for m in self.metrics]}")
+
+
+def run_suite(
+    suite: Suite,
+    completer: Completer,
+    model: str,
+    *,
+    concurrency: int = 8,
+    progress: Progress | None = None,
+) -> SuiteResult:
+    """Ask every case of `suite` to `model`, `concurrency` at a time. Case order does not depend on timing.
+
+    Raises: UnknownTask; SuiteError when a declared metric belongs to none of the suite's tasks.
+    """
+    tasks = tuple(get_task(name) for name in suite.tasks)
+    kinds = {metric: kind for task in tasks for metric, kind in task.metrics.items()}
+    missing = [metric.name for metric in suite.metrics if metric.name not in kinds]
+    if missing:
+        raise SuiteError(f"suite {suite.name!r} declares {missing}, its tasks measure {sorted(kinds)}")
+    done: dict[str, CaseResult] = {}
+    with ThreadPoolExecutor(max_workers=max(1, concurrency), thread_name_prefix="eval") as pool:
+        futures = [pool.submit(_run_case, suite, case, tasks, completer, model) for case in suite.cases]
+        for future in as_completed(futures):
+            result = future.result()
+            done[result.case_id] = result
+            if progress is not None:
+                progress(len(done), len(suite.cases))
+    cases = tuple(done[case.id] for case in suite.cases)
+    metrics = tuple(_reduce(metric.name, kinds[metric.name], cases) for metric in suite.metrics)
+    valid = all(m.unscored <= suite.max_unscored * (m.n + m.unscored) and m.n > 0 for m in metrics)
+    return SuiteResult(suite.name, suite.hash, model, metrics, cases, valid)
+
+
+def _run_case(
+    suite: Suite, case: Case, tasks: tuple[Task, ...], completer: Completer, model: str
+) -> CaseResult:
+    relevant = [task for task in tasks if task.applies(case)]
+    try:
+        completion = completer.complete(
+            case.messages, model=model, max_tokens=suite.max_tokens, temperature=suite.temperature
+        )
+    except CompletionFailed as error:
+        unscored: dict[str, float | None] = {name: None for task in relevant for name in task.metrics}
+        return CaseResult(case.id, None, unscored, str(error))
+    scores: dict[str, float | None] = {}
+    for task in relevant:
+        scores.update(task.score(case, completion))
+    return CaseResult(case.id, completion, scores)
+
+
+def _reduce(name: str, kind: str, cases: tuple[CaseResult, ...]) -> MetricResult:
+    asked = [case.scores[name] for case in cases if name in case.scores]
+    values = [value for value in asked if value is not None and math.isfinite(value)]
+    unscored = len(asked) - len(values)
+    if not values:
+        return MetricResult(name, None, None, None, 0, unscored)
+    interval: Interval = wilson(sum(values), len(values)) if kind == "rate" else mean_interval(values)
+    return MetricResult(name, interval.value, interval.low, interval.high, interval.n, unscored)
