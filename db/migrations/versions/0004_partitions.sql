@@ -18,7 +18,7 @@ JOIN pg_class parent ON parent.oid = i.inhparent
 CROSS JOIN LATERAL (SELECT pg_get_expr(child.relpartbound, child.oid) AS text) bound
 WHERE parent.relnamespace = 'obs'::regnamespace AND parent.relkind = 'p';
 
--- The alarm: rows that no week took. Any count above zero wants obs.ensure_partitions.
+-- The alarm: rows that no week took. Any count above zero wants the weeks made.
 CREATE VIEW obs.default_rows AS
 SELECT 'request' AS parent, count(*) AS rows FROM obs.request_default
 UNION ALL SELECT 'content', count(*) FROM obs.content_default
@@ -50,10 +50,11 @@ BEGIN
     RETURN name;
 END $$;
 
--- Make the weeks from the last one to `weeks_ahead`, and those of rows stranded in a DEFAULT partition
--- during the past year; return the names of what was made.
-CREATE FUNCTION obs.ensure_partitions(weeks_ahead integer) RETURNS SETOF text
-LANGUAGE sql SET lock_timeout = '5s' AS $$
+-- The weeks that are wanted and not there: from the last one to `weeks_ahead`, and those of rows stranded
+-- in a DEFAULT partition during the past year. Each is made in a transaction of its own: it locks the
+-- DEFAULT partition of its table, and a reader of two tables must never wait for both.
+CREATE FUNCTION obs.missing_weeks(weeks_ahead integer) RETURNS TABLE (parent text, week timestamptz)
+LANGUAGE sql STABLE AS $$
     WITH wanted AS (
         SELECT p.parent, date_trunc('week', now(), 'UTC') + w * interval '7 days' AS week
         FROM unnest(ARRAY['request', 'content', 'embedding']) AS p (parent)
@@ -66,7 +67,8 @@ LANGUAGE sql SET lock_timeout = '5s' AS $$
         WHERE uuid_extract_version(s.id) = 7
           AND s.id BETWEEN obs.uuid_floor(now() - interval '1 year') AND obs.uuid_floor(now() + interval '7 days')
     )
-    SELECT made.name
-    FROM (SELECT obs.make_week(parent, week) AS name FROM (SELECT * FROM wanted ORDER BY week, parent) w) made
-    WHERE made.name IS NOT NULL
+    SELECT w.parent, w.week
+    FROM wanted w
+    WHERE NOT EXISTS (SELECT FROM obs.partition p WHERE p.parent = w.parent AND p.starts_at = w.week)
+    ORDER BY w.week, w.parent
 $$;
