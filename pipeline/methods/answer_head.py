@@ -1,8 +1,8 @@
 """A language-model head that scores only the positions of the answer.
 
 Same contract as trl.trainer.utils.add_fused_lm_head (outputs of shape [batch, length - 1], zero where the
-label is -100), in plain torch. It knows nothing of KTO, and of the base model only `base_model` and the output
-embeddings that every transformers causal model has.
+label is -100), in plain torch. It knows nothing of KTO, and of the base model only `base_model` and the
+output embeddings that every transformers causal model has.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def add_answer_head(model: Any, outputs: tuple[str, ...] = ("log_probs",)) -> No
 
 
 def score(hidden: Tensor, weight: Tensor, labels: Tensor) -> FusedCausalLMOutput:
-    """Score `labels` [batch, n], in float32, by `hidden` [batch, n, width] and `weight` [vocabulary, width]."""
+    """Score `labels` [batch, n] in float32 by `hidden` [batch, n, width] and `weight` [words, width]."""
     mask = labels != -100
     chosen, targets = hidden[mask], labels[mask]
     parts = []

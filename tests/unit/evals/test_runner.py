@@ -1,0 +1,96 @@
+"""Running a suite: order, progress, reduction, and what stays unscored."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from evals import Case, Completion, CompletionFailed, Message, MetricSpec, Suite, SuiteError, run_suite
+
+ENGLISH = "It is on the other side of the river."
+
+
+class Scripted:
+    """A Completer that answers from a table; None stands for an endpoint that fails."""
+
+    def __init__(self, answers: dict[str, Completion | None]) -> None:
+        self.answers = answers
+        self.asked: list[tuple[str, str, int, float]] = []
+
+    def complete(
+        self, messages: Sequence[Message], *, model: str, max_tokens: int, temperature: float
+    ) -> Completion:
+        prompt = messages[-1]["content"]
+        self.asked.append((prompt, model, max_tokens, temperature))
+        answer = self.answers[prompt]
+        if answer is None:
+            raise CompletionFailed("503: no replica")
+        return answer
+
+
+def suite(
+    prompts: Sequence[str], tasks: tuple[str, ...], metrics: tuple[str, ...], max_unscored: float = 0.1
+) -> Suite:
+    cases = tuple(Case(prompt, ({"role": "user", "content": prompt},), language="en") for prompt in prompts)
+    specs = tuple(MetricSpec(name, "higher", None, 0.1, 1, True) for name in metrics)
+    return Suite("small", tasks, 16, 0.0, max_unscored, specs, cases, "sha256:1")
+
+
+def test_every_case_is_asked_as_the_suite_says_and_kept_in_order() -> None:
+    prompts = [f"q{number}" for number in range(20)]
+    completer = Scripted({prompt: Completion(ENGLISH, "stop", 9) for prompt in prompts})
+    seen: list[tuple[int, int]] = []
+    result = run_suite(
+        suite(prompts, ("stops",), ("stops",)),
+        completer,
+        "some-model",
+        concurrency=4,
+        progress=lambda done, total: seen.append((done, total)),
+    )
+    assert [case.case_id for case in result.cases] == prompts
+    assert sorted(completer.asked) == sorted((prompt, "some-model", 16, 0.0) for prompt in prompts)
+    assert seen == [(number, 20) for number in range(1, 21)]
+    assert result.metric("stops").value == 1.0
+    assert result.valid
+
+
+def test_a_rate_carries_its_wilson_bounds() -> None:
+    answers: dict[str, Completion | None] = {
+        f"q{number}": Completion(ENGLISH, "stop" if number < 5 else "length", 9) for number in range(20)
+    }
+    metric = run_suite(suite(list(answers), ("stops",), ("stops",)), Scripted(answers), "m").metric("stops")
+    assert (metric.value, metric.n, metric.unscored) == (0.25, 20, 0)
+    assert metric.low == pytest.approx(0.1119, abs=5e-5)
+    assert metric.high == pytest.approx(0.4687, abs=5e-5)
+
+
+def test_unscored_cases_are_counted_and_never_averaged() -> None:
+    answers: dict[str, Completion | None] = {f"good{n}": Completion(ENGLISH, "stop", 9) for n in range(8)}
+    answers["cannot tell"] = Completion("Yes.", "stop", 2)
+    answers["failed"] = None
+    result = run_suite(suite(list(answers), ("language",), ("language",), 0.25), Scripted(answers), "m")
+    metric = result.metric("language")
+    assert (metric.value, metric.n, metric.unscored) == (1.0, 8, 2)
+    assert result.valid
+    failed = result.cases[-1]
+    assert failed.completion is None
+    assert failed.scores == {"language": None}
+    assert failed.error == "503: no replica"
+
+
+def test_too_many_unscored_cases_void_the_suite() -> None:
+    answers: dict[str, Completion | None] = {"a": Completion(ENGLISH, "stop", 9), "b": None}
+    assert not run_suite(suite(list(answers), ("stops",), ("stops",)), Scripted(answers), "m").valid
+
+
+def test_a_suite_without_any_answer_has_no_value_and_is_void() -> None:
+    result = run_suite(suite(["a"], ("stops",), ("stops",), 1.0), Scripted({"a": None}), "m")
+    metric = result.metric("stops")
+    assert (metric.value, metric.low, metric.high, metric.n, metric.unscored) == (None, None, None, 0, 1)
+    assert not result.valid
+
+
+def test_a_metric_that_no_task_measures_is_refused_before_anything_is_asked() -> None:
+    completer = Scripted({})
+    with pytest.raises(SuiteError, match=r"'facts'.*'stops'"):
+        run_suite(suite(["a"], ("stops",), ("facts",)), completer, "m")
+    assert completer.asked == []
