@@ -64,7 +64,7 @@ class AsyncEngine:
         What is not finished after `timeout_s` seconds is aborted. Closing twice does nothing.
         """
         self._closing = True
-        if self._thread is None or self._ended is None or not self._thread.alive:
+        if self._thread is None or self._ended is None or self._ended.done():
             return
         self._inbox.close()
         try:
@@ -116,7 +116,7 @@ class AsyncEngine:
         return self._thread is not None and self._thread.healthy
 
     async def _ask(self, action: Callable[[Engine], T]) -> T:
-        if self._closing or self._thread is None or not self._thread.alive:
+        if self._closing or self._ended is None or self._ended.done():
             raise EngineClosed("the engine is not started, or closed; it takes no commands")
         return cast(T, await self._put(action))
 

@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Protocol
+from pathlib import Path
+from typing import Any, Protocol
 
-from engine.config import BLOCK_SIZE
+from engine.config import BLOCK_SIZE, EngineConfig
+from engine.engine import Engine
 from engine.records import SampledRow, SampledTokens, ScheduledSeq, StepPlan, TokenLogprob
 
 EOS = 0
@@ -124,3 +126,9 @@ def _next_token(state: bytes, seed: int, index: int, vocab_size: int, banned: Se
     while token_id in banned:
         token_id = (token_id + 1) % vocab_size
     return token_id
+
+
+def fake_engine(runner: FakeRunner, **settings: Any) -> Engine:
+    """An engine over `runner` that checks itself after every step; `settings` are EngineConfig's."""
+    config = EngineConfig(model=Path("fake"), **({"check_integrity": True} | settings))
+    return Engine(config, runner=runner)

@@ -27,8 +27,8 @@ class StepThread:
     """Runs one engine. `stats` and `adapters` are replaced whole after each turn, to be read anywhere.
 
     build: makes the engine, on this thread, as the first thing it does.
-    ready: settled then; with build's exception, and the thread over, if it raised.
-    ended: settled last, when nothing more will be sent.
+    ready: settled then, with build's exception if it raised, which ends the thread.
+    ended: settled last, when no command is taken and nothing sent any more.
     """
 
     def __init__(
@@ -57,19 +57,15 @@ class StepThread:
         self._thread.join()
 
     @property
-    def alive(self) -> bool:
-        return self._thread.is_alive()
-
-    @property
     def healthy(self) -> bool:
         """Running, and not failing step after step."""
-        return self.alive and self.stats.consecutive_failures < UNHEALTHY_AFTER
+        return self._thread.is_alive() and self.stats.consecutive_failures < UNHEALTHY_AFTER
 
     def _main(self) -> None:
         try:
             engine = self._build()
         except Exception as error:  # raised where start() is awaited
-            self._courier.send([], [Reply(self._ready, error=error)])
+            self._courier.send([], [Reply(self._ready, error=error), Reply(self._ended)])
             return
         self.max_model_len = engine.max_model_len
         self._publish(engine)
@@ -87,9 +83,12 @@ class StepThread:
         if commands is None:
             return False
         replies = [command.apply(engine) for command in commands]
+        if replies:
+            self._publish(engine)
+            self._courier.send([], replies)
         events = self._guarded(engine, engine.step) if engine.has_work else []
         self._publish(engine)
-        self._courier.send(events, replies)
+        self._courier.send(events, [])
         if not engine.has_work:
             self._courier.send(self._guarded(engine, lambda: _check_idle(engine)), [])
         return True

@@ -1,0 +1,155 @@
+"""The engine through random histories: whatever happens around it, a request completes as if alone."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.errors import AdapterInUse, NoFreeSlot, QueueFull, TooLargeForPool, UnknownAdapter
+from engine.fake_runner import FakeRunner, FakeWeights, expected, fake_engine
+from engine.records import Request, SamplingParams, TokenEvent
+from engine.victims import MAX_PREEMPTIONS
+
+DIGESTS = ("sha256:a", "sha256:b", "sha256:c")
+POISON = 96
+
+requests = st.fixed_dictionaries(
+    {
+        "family": st.integers(0, 2),
+        "prompt_len": st.integers(1, 50),
+        "max_tokens": st.integers(1, 30),
+        "adapter": st.sampled_from([None, *DIGESTS]),
+        "cache_salt": st.sampled_from(["", "t"]),
+        "priority": st.integers(0, 1),
+        "seed": st.integers(0, 2),
+        "poisoned": st.integers(0, 9).map(lambda number: number == 0),
+    }
+)
+actions = st.one_of(
+    st.tuples(st.just("add"), requests),
+    st.tuples(st.just("step"), st.integers(1, 6)),
+    st.tuples(st.just("abort"), st.integers(0, 99)),
+    st.tuples(st.just("load"), st.sampled_from(DIGESTS)),
+    st.tuples(st.just("unload"), st.sampled_from(DIGESTS)),
+    st.tuples(st.just("break"), st.just(0)),
+)
+
+
+@dataclass
+class History:
+    """An engine, and all that was asked of it and came of it."""
+
+    runner: FakeRunner
+    sizes: dict[str, int]
+    taken: dict[str, Request] = field(default_factory=dict)
+    events: dict[str, list[TokenEvent]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.engine = fake_engine(
+            self.runner, max_model_len=200, max_waiting=6, adapter_slots=2, **self.sizes
+        )
+
+    def add(self, about: dict[str, Any]) -> None:
+        prompt = [(about["family"] * 31 + position) % POISON for position in range(about["prompt_len"])]
+        request = Request(
+            id=str(len(self.taken)),
+            prompt=(*prompt, POISON) if about["poisoned"] else tuple(prompt),
+            sampling=SamplingParams(max_tokens=about["max_tokens"], seed=about["seed"]),
+            adapter=about["adapter"],
+            cache_salt=about["cache_salt"],
+            priority=about["priority"],
+        )
+        try:
+            self.engine.add(request)
+        except (QueueFull, TooLargeForPool):
+            return
+        except UnknownAdapter:
+            assert request.adapter not in self.engine.adapters()
+            return
+        self.taken[request.id] = request
+
+    def step(self) -> None:
+        for event in self.engine.step():
+            self.events.setdefault(event.request_id, []).append(event)
+
+    def abort(self, number: int) -> None:
+        if self.taken:
+            self.engine.abort(list(self.taken)[number % len(self.taken)])
+
+    def load(self, digest: str) -> None:
+        try:
+            self.engine.load_adapter(FakeWeights(digest))
+        except NoFreeSlot:
+            assert len(self.engine.adapters()) == 2
+
+    def unload(self, digest: str) -> None:
+        try:
+            self.engine.unload_adapter(digest)
+        except UnknownAdapter:
+            assert digest not in self.engine.adapters()
+        except AdapterInUse:
+            assert self.engine.adapters()[digest].requests > 0
+
+    def break_step(self) -> None:
+        def fail(plan: object) -> None:
+            raise RuntimeError("device lost")
+
+        self.runner.before_run = fail
+        self.step()
+        self.runner.before_run = None
+
+    def check_end(self) -> None:
+        stats = self.engine.stats()
+        assert stats.blocks_free == stats.blocks_total
+        assert self.events.keys() == self.taken.keys()
+        for request_id, request in self.taken.items():
+            _check_completion(request, self.events[request_id])
+
+
+def _check_completion(request: Request, events: list[TokenEvent]) -> None:
+    tokens = [token_id for event in events for token_id in event.token_ids]
+    sampling = request.sampling
+    alone = expected(request.prompt, sampling.max_tokens, seed=sampling.seed or 0, adapter=request.adapter)
+    last = events[-1]
+    assert [event.finish is not None for event in events] == [False] * (len(events) - 1) + [True]
+    assert last.stats is not None
+    assert last.stats.completion_tokens == len(tokens)
+    assert last.stats.preemptions <= MAX_PREEMPTIONS
+    assert last.stats.cached_tokens < len(request.prompt)
+    if last.finish in ("stop", "length"):
+        assert tokens == alone
+    else:
+        assert tokens == alone[: len(tokens)]
+    if POISON in request.prompt:
+        assert last.finish in ("abort", "error")
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    sizes=st.fixed_dictionaries(
+        {"max_num_seqs": st.integers(1, 5), "max_batched_tokens": st.integers(5, 40)}
+    ),
+    num_blocks=st.integers(4, 14),
+    history=st.lists(actions, max_size=50),
+)
+def test_every_request_ends_once_and_as_if_alone(
+    sizes: dict[str, int], num_blocks: int, history: list[tuple[str, Any]]
+) -> None:
+    told = History(FakeRunner(num_blocks=num_blocks, poison=POISON), sizes)
+    for digest in DIGESTS[:2]:
+        told.load(digest)
+    for action, value in history:
+        if action == "step":
+            for _ in range(value):
+                told.step()
+        elif action == "break":
+            told.break_step()
+        else:
+            {"add": told.add, "abort": told.abort, "load": told.load, "unload": told.unload}[action](value)
+        told.engine.check_integrity()
+    for _ in range(50 * 80 * (MAX_PREEMPTIONS + 1)):
+        if not told.engine.has_work:
+            break
+        told.step()
+    told.check_end()
