@@ -1468,9 +1468,9 @@ CREATE TRIGGER audit_consent AFTER INSERT ON obs.consent FOR EACH ROW EXECUTE FU
 
 CREATE TRIGGER append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON serve.adapter_event FOR EACH STATEMENT EXECUTE FUNCTION audit.refuse_change();
 
-CREATE TRIGGER bump_epoch AFTER INSERT OR DELETE OR UPDATE ON serve.base_model FOR EACH STATEMENT EXECUTE FUNCTION serve.bump_epoch_after();
+CREATE TRIGGER bump_epoch AFTER INSERT OR DELETE OR UPDATE ON serve.base_model FOR EACH ROW EXECUTE FUNCTION serve.bump_epoch_after();
 
-CREATE TRIGGER bump_epoch AFTER INSERT OR DELETE OR UPDATE ON serve.endpoint FOR EACH STATEMENT EXECUTE FUNCTION serve.bump_epoch_after();
+CREATE TRIGGER bump_epoch AFTER INSERT OR DELETE OR UPDATE ON serve.endpoint FOR EACH ROW EXECUTE FUNCTION serve.bump_epoch_after();
 
 CREATE TRIGGER greet_adapter AFTER INSERT ON serve.adapter FOR EACH ROW EXECUTE FUNCTION serve.greet_adapter();
 

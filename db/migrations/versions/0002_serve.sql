@@ -117,9 +117,9 @@ BEGIN
     RETURN NULL;
 END $$;
 CREATE TRIGGER bump_epoch AFTER INSERT OR UPDATE OR DELETE ON serve.base_model
-    FOR EACH STATEMENT EXECUTE FUNCTION serve.bump_epoch_after();
+    FOR EACH ROW EXECUTE FUNCTION serve.bump_epoch_after();
 CREATE TRIGGER bump_epoch AFTER INSERT OR UPDATE OR DELETE ON serve.endpoint
-    FOR EACH STATEMENT EXECUTE FUNCTION serve.bump_epoch_after();
+    FOR EACH ROW EXECUTE FUNCTION serve.bump_epoch_after();
 
 -- A name means one thing: an adapter could otherwise be registered over an endpoint and take its traffic.
 CREATE TABLE serve.taken_name (
