@@ -74,7 +74,7 @@ class Ledger:
             yield record
             record.ok = True
         except BaseException as error:
-            record.headline = str(error) or type(error).__name__
+            record.headline = _reason(error)
             raise
         finally:
             record.seconds = time.monotonic() - started
@@ -109,6 +109,13 @@ class Ledger:
             mark = "[green]ok" if stage.ok else "[red]failed"
             table.add_row(str(number), stage.name, f"{stage.seconds:.0f} s", f"{mark}[/] {stage.headline}")
         return table
+
+
+def _reason(error: BaseException) -> str:
+    """What went wrong first, in one line."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return str(error) or type(error).__name__
 
 
 def pairs(title: str, figures: Mapping[str, object]) -> Table:

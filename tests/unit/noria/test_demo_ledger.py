@@ -73,6 +73,13 @@ def test_better_means_outside_the_bounds_of_the_other(low: float, better: bool) 
     assert Interval(0.5, low, 0.9, 60).above(Interval(0.1, 0.05, 0.2, 60)) is better
 
 
+def test_a_failure_inside_a_group_of_tasks_is_named() -> None:
+    ledger = Ledger(silent())
+    with pytest.raises(ExceptionGroup), ledger.stage("replay", "Traffic"):
+        raise ExceptionGroup("tasks", [ExceptionGroup("inner", [ValueError("connection lost")])])
+    assert ledger.stages[0].headline == "connection lost"
+
+
 def test_the_table_shows_what_failed_and_why() -> None:
     console = silent()
     ledger = Ledger(console)
