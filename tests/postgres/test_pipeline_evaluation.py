@@ -1,0 +1,80 @@
+"""Evaluation into the gate's tables: results, cases, attempts, and runs that must not count."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from db import evals as rows
+from db import promotion
+from db.database import Database
+from evals import Case, Completion, CompletionFailed, Message, MetricSpec, Suite
+from pipeline.errors import EvaluationVoid, WrongSubject
+from pipeline.evaluation import Subject, evaluate
+
+BASE_DIGEST = "sha256:" + "b" * 64
+BASE = Subject(digest="base", model="tiny", base_digest=BASE_DIGEST)
+
+
+class Model:
+    """A Completer that stops on the first `stops` of its questions; `fails` of them get no answer at all."""
+
+    def __init__(self, stops: int, fails: int = 0, served_by: str | None = None) -> None:
+        self.stops, self.fails, self.served_by = stops, fails, served_by
+
+    def complete(
+        self, messages: Sequence[Message], *, model: str, max_tokens: int, temperature: float
+    ) -> Completion:
+        number = int(messages[-1]["content"])
+        if number >= 40 - self.fails:
+            raise CompletionFailed("no replica")
+        return Completion("An answer.", "stop" if number < self.stops else "length", 3, self.served_by)
+
+
+def suite(floor: float | None = None, hash: str = "sha256:1") -> Suite:
+    cases = tuple(Case(f"c{n}", ({"role": "user", "content": str(n)},)) for n in range(40))
+    metric = MetricSpec("stops", "higher", floor, 0.05, 30, True)
+    return Suite("small", ("stops",), 8, 0.0, 0.1, (metric,), cases, hash)
+
+
+def test_results_and_cases_are_stored_with_bounds_and_attempts(db: Database, endpoint: str) -> None:
+    seen: list[tuple[str, int, int]] = []
+    result = evaluate(db, Model(30), BASE, [suite()], progress=lambda *at: seen.append(at))["small"]
+    evaluate(db, Model(20), BASE, [suite()])
+    (stored,) = rows.latest(db, "base", BASE_DIGEST, "small")
+    assert (stored.metric, stored.value, stored.n, stored.attempt) == ("stops", 0.5, 40, 2)
+    assert (result.metric("stops").value, seen[-1]) == (0.75, ("small", 40, 40))
+    assert len(rows.held_out(db)) == 40
+
+
+def test_the_gate_reads_what_was_stored(db: Database, add_adapter: Callable[..., Any]) -> None:
+    adapter = add_adapter("assistant-v1")
+    subject = Subject(digest=adapter.digest, model=adapter.id, base_digest=BASE_DIGEST)
+    evaluate(db, Model(20), BASE, [suite(floor=0.5)])
+    evaluate(db, Model(22), subject, [suite(floor=0.5)])
+    assert {blocker.metric for blocker in promotion.blockers(db, adapter.id)} == {"stops"}
+    evaluate(db, Model(39), subject, [suite(floor=0.5)])
+    assert promotion.blockers(db, adapter.id) == []
+
+
+def test_unscored_cases_within_the_limit_are_counted_beside_the_value(db: Database, endpoint: str) -> None:
+    evaluate(db, Model(40, fails=4), BASE, [suite()])
+    (stored,) = rows.latest(db, "base", BASE_DIGEST, "small")
+    assert (stored.value, stored.n, stored.unscored) == (1.0, 36, 4)
+
+
+def test_too_many_unscored_cases_store_nothing(db: Database, endpoint: str) -> None:
+    with pytest.raises(
+        EvaluationVoid, match="5 of 40 scores missing, allowed share 0.1; for instance: no rep"
+    ):
+        evaluate(db, Model(40, fails=5), BASE, [suite()])
+    assert rows.latest(db, "base", BASE_DIGEST, "small") == []
+
+
+def test_answers_of_another_version_store_nothing(db: Database, endpoint: str) -> None:
+    served = f"{'b' * 12}-{'c' * 12}"
+    with pytest.raises(WrongSubject, match=f"'tiny' with fingerprint {'b' * 12}-base, an answer came from"):
+        evaluate(db, Model(40, served_by=served), BASE, [suite()])
+    assert rows.latest(db, "base", BASE_DIGEST, "small") == []
+    evaluate(db, Model(40, served_by=f"{'b' * 12}-base"), BASE, [suite()])
+    assert len(rows.latest(db, "base", BASE_DIGEST, "small")) == 1
