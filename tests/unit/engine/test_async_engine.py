@@ -107,6 +107,7 @@ async def test_refusals_are_raised_where_add_is_awaited() -> None:
         await gate.wait_entered()
         adding = asyncio.ensure_future(engine.add(_request("r")))
         too_long = asyncio.ensure_future(engine.add(Request("s", (1,) * 5000, SamplingParams(1))))
+        await asyncio.sleep(0)
         gate.opened.set()
         with pytest.raises(DuplicateRequest):
             await adding
