@@ -34,6 +34,7 @@ class Sequence:
     added_at: float
     state: SeqState = "waiting"
     token_ids: list[int] = field(init=False)
+    prompt_len: int = field(init=False)
     num_computed: int = 0
     table: list[int] = field(default_factory=list)
     preemptions: int = 0
@@ -44,15 +45,12 @@ class Sequence:
 
     def __post_init__(self) -> None:
         self.token_ids = list(self.request.prompt)
+        self.prompt_len = len(self.token_ids)
         self._keys = [root_key(self.request.adapter, self.request.cache_salt)]
 
     @property
     def sampling(self) -> SamplingParams:
         return self.request.sampling
-
-    @property
-    def prompt_len(self) -> int:
-        return len(self.request.prompt)
 
     @property
     def num_outputs(self) -> int:
@@ -81,7 +79,8 @@ class Sequence:
     @property
     def banned_ids(self) -> tuple[int, ...]:
         """Tokens that may not be sampled next: those that would end it before min_tokens."""
-        return tuple(self.stop_ids) if self.num_outputs < self.sampling.min_tokens else ()
+        least = self.request.sampling.min_tokens
+        return tuple(self.stop_ids) if least and self.num_outputs < least else ()
 
     def block_key(self, index: int) -> bytes:
         """Key of its full block `index`; computed once, also across preemptions."""

@@ -50,6 +50,8 @@ class BlockTables:
     def grow(self, seq: Sequence, count: int) -> bool:
         """Extend the table for the next `count` tokens; False, and nothing done, if blocks run out."""
         lacking = blocks_for(seq.num_computed + count) - len(seq.table)
+        if lacking <= 0:
+            return True
         if lacking > self.pool.num_free:
             return False
         seq.table.extend(self.pool.allocate(lacking))
