@@ -27,7 +27,6 @@ ServeError
 Only this module knows HTTP status codes. A message says what was wrong, the value met and the value allowed.
 """
 
-
 from dataclasses import dataclass
 from typing import Any
 
@@ -250,6 +249,7 @@ TABLE: dict[type[Exception], Row] = {
     engine.errors.ModelError: _INTERNAL,
     engine.errors.NoChatTemplate: _bad("no_chat_template"),
     engine.errors.BadTemplateInput: _bad("invalid_value"),
+    engine.errors.EngineBusy: _INTERNAL,
     engine.errors.GenerationFailed: Row(500, "server_error", "generation_failed"),
     engine.errors.EngineClosed: _busy("replica_stopping"),
     engine.errors.IntegrityError: _INTERNAL,

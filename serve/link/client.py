@@ -98,13 +98,16 @@ class ReplicaLink(Peer):
     def alive(self) -> bool:
         return not self.closed.done()
 
-    def open(self, request: Request) -> TokenStream:
-        """Send a request; its events come through the stream. Raises ReplicaLost when the link is down."""
+    def open(self, request: Request, *, force: bool = False) -> TokenStream:
+        """Send a request; its events come through the stream. Raises ReplicaLost when the link is down.
+
+        force: its adapter was accepted although it was trained on another base model.
+        """
         if not self.alive:
             raise ReplicaLost
         stream = TokenStream(self, request.id)
         self._streams[request.id] = stream
-        self.send(wire.request_message(request))
+        self.send(wire.request_message(request, force))
         return stream
 
     async def call(self, method: str, *args: Any) -> Any:

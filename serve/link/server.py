@@ -17,7 +17,7 @@ from serve.link.peer import Peer, arguments
 class Handler(Protocol):
     """What a replica does with messages; called on the event loop."""
 
-    async def add(self, request: Request) -> None:
+    async def add(self, request: Request, *, force: bool) -> None:
         """Take a request; its events go through LinkServer.emit. Raises what refused it."""
 
     def abort(self, request_id: str) -> None:
@@ -100,8 +100,8 @@ class _Connection(Peer):
             return
         match message[0]:
             case "add":
-                arguments(message, 6)
-                self._spawn(self._add(wire.read_request(message)))
+                arguments(message, 7)
+                self._spawn(self._add(*wire.read_request(message)))
             case "abort":
                 self._handler.abort(arguments(message, 1)[0])
             case "call":
@@ -128,10 +128,10 @@ class _Connection(Peer):
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _add(self, request: Request) -> None:
+    async def _add(self, request: Request, force: bool) -> None:
         self._server.own(request.id, self)
         try:
-            await self._handler.add(request)
+            await self._handler.add(request, force=force)
         except Exception as error:  # the boundary: every refusal goes back to the gateway by name
             self._server.disown(request.id)
             self.send(["refused", request.id, *wire.describe(error)])

@@ -3,7 +3,8 @@
 A message is a list whose first item names it; msgpack delimits it. Gateway to replica:
 
     ["hello", version, token]
-    ["add", id, prompt, sampling, adapter, cache_salt, priority]
+    ["add", id, prompt, sampling, adapter, cache_salt, priority, force]
+                                           force: accept an adapter of another base
     ["abort", id]
     ["call", number, method, arguments]
     ["ping"]
@@ -42,24 +43,18 @@ def unpacker() -> Any:
     return msgpack.Unpacker(max_buffer_size=MAX_MESSAGE_BYTES, strict_map_key=False)
 
 
-def request_message(request: Request) -> Message:
+def request_message(request: Request, force: bool) -> Message:
     sampling = asdict(request.sampling)
-    return [
-        "add",
-        request.id,
-        request.prompt,
-        sampling,
-        request.adapter,
-        request.cache_salt,
-        request.priority,
-    ]
+    head: Message = ["add", request.id, request.prompt, sampling, request.adapter]
+    return [*head, request.cache_salt, request.priority, force]
 
 
-def read_request(message: Message) -> Request:
-    """The request in an "add" message. Raises TypeError or ValueError when it is malformed."""
-    _, request_id, prompt, sampling, adapter, cache_salt, priority = message
+def read_request(message: Message) -> tuple[Request, bool]:
+    """The request in an "add" message, and its `force`. Raises TypeError or ValueError when malformed."""
+    _, request_id, prompt, sampling, adapter, cache_salt, priority, force = message
     sampling["stop_token_ids"] = tuple(sampling["stop_token_ids"])
-    return Request(request_id, tuple(prompt), SamplingParams(**sampling), adapter, cache_salt, priority)
+    params = SamplingParams(**sampling)
+    return Request(request_id, tuple(prompt), params, adapter, cache_salt, priority), bool(force)
 
 
 def write_event(event: TokenEvent) -> list[Any]:

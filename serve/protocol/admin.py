@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
-from uuid import UUID
 
 from pydantic import StringConstraints, field_validator, model_validator
 
+from serve.ids import bare_id
 from serve.protocol.body import Body, parse
 from serve.protocol.sampling import UserKey
 
@@ -51,9 +51,8 @@ class FeedbackBody(Body):
     @classmethod
     def _plain_uuid(cls, value: str) -> str:
         """The bare id, also when the id of a completion object was sent."""
-        bare = value.removeprefix("chatcmpl-").removeprefix("cmpl-")
         try:
-            return str(UUID(bare))
+            return bare_id(value)
         except ValueError:
             raise ValueError(
                 "expected the id of a request (x-noria-request-id, or a completion's id)"

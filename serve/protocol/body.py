@@ -11,8 +11,6 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from serve.errors import InvalidBody, InvalidField, UnknownParameter, UnsupportedParameter, brief
 
-MAX_DEPTH = 64
-
 
 class Body(BaseModel):
     """Base of all request bodies: no coercion of types, no NaN, no unknown names."""
@@ -24,9 +22,11 @@ Model = TypeVar("Model", bound=Body)
 
 
 def read_json(raw: bytes) -> dict[str, Any]:
-    """The JSON object in `raw`. Raises InvalidBody, also for NaN and Infinity, which are not JSON."""
+    """The JSON object in `raw`. Raises InvalidBody, also for NaN and for half of a surrogate pair."""
     try:
         value = json.loads(raw, parse_constant=_refuse_constant)
+        if b"\\u" in raw:
+            json.dumps(value, ensure_ascii=False).encode()  # half of a surrogate pair is no text
     except (ValueError, RecursionError) as error:
         raise InvalidBody(f"the body is not valid JSON: {error}") from error
     if not isinstance(value, dict):
@@ -71,13 +71,13 @@ def _first_problem(error: ValidationError, body: Mapping[str, Any]) -> InvalidFi
 
 
 def _path(location: tuple[str | int, ...], body: Any) -> str:
-    """messages[0].content from pydantic's location, without the names it gives to branches of a union."""
+    """messages[0].content from pydantic's location; an index that the client did not send is left out."""
     text = ""
     for part in location:
-        if isinstance(part, int) and isinstance(body, list) and part < len(body):
+        if isinstance(part, str):
+            text += f".{part}" if text else part
+            body = body.get(part) if isinstance(body, dict) else None
+        elif isinstance(body, list) and part < len(body):
             text += f"[{part}]"
             body = body[part]
-        elif isinstance(body, dict) and (part in body or not text):
-            text += f".{part}" if text else str(part)
-            body = body.get(part)
     return text or "body"

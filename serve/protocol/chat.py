@@ -1,6 +1,5 @@
 """Body of POST /v1/chat/completions."""
 
-import json
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
@@ -85,7 +84,6 @@ class ChatBody(GenerationBody):
         )
         if taken:
             raise ValueError(f"{min(taken)} may not be set here")
-        json.dumps(value, ensure_ascii=False).encode()  # half of a surrogate pair is no text
         return value
 
     @model_validator(mode="after")

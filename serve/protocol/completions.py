@@ -9,7 +9,7 @@ from serve.protocol.body import parse
 from serve.protocol.sampling import INT64, MAX_CHOICES, NEUTRAL, GenerationBody
 
 MAX_PROMPTS = 64
-_NEUTRAL: dict[str, tuple[Any, ...]] = NEUTRAL | {"suffix": ("",)}
+_NEUTRAL: dict[str, tuple[Any, ...]] = NEUTRAL | {"add_special_tokens": (True,), "suffix": ("",)}
 
 Prompt = str | list[int]
 
@@ -20,7 +20,6 @@ class CompletionBody(GenerationBody):
     prompt: Annotated[Any, Field()]
     max_tokens: int = Field(default=16, ge=1, lt=INT64)
     logprobs: int | None = Field(default=None, ge=0, le=20)
-    add_special_tokens: bool = True
 
     @field_validator("prompt", mode="before")
     @classmethod
@@ -34,9 +33,6 @@ class CompletionBody(GenerationBody):
             raise ValueError(f"{len(value)} prompts; at most {MAX_PROMPTS} are allowed")
         if not all(isinstance(item, str) or _is_ids(item) for item in value):
             raise ValueError("expected a string, token ids (integers >= 0), or a list of either")
-        for item in value:
-            if isinstance(item, str):
-                item.encode()  # half of a surrogate pair is no text: UnicodeEncodeError is a ValueError
         return value
 
     @model_validator(mode="after")
@@ -46,6 +42,14 @@ class CompletionBody(GenerationBody):
         if self.n * len(self.prompt) > MAX_PROMPTS * MAX_CHOICES // 8:
             raise ValueError(f"n times the number of prompts may be {MAX_PROMPTS * MAX_CHOICES // 8} at most")
         return self
+
+    @property
+    def limit(self) -> int | None:
+        return self.max_tokens
+
+    @property
+    def wanted_logprobs(self) -> int | None:
+        return self.logprobs
 
 
 def _is_ids(value: object) -> bool:

@@ -1,0 +1,74 @@
+"""What every answer carries, and the usage of a request."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from serve.generation import Generation, Piece
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What is equal in all chunks of an answer. `created` is in Unix seconds."""
+
+    id: str
+    created: int
+    model: str
+    fingerprint: str
+
+    def envelope(self, kind: str) -> dict[str, Any]:
+        return {
+            "id": self.id,
+            "object": kind,
+            "created": self.created,
+            "model": self.model,
+            "system_fingerprint": self.fingerprint,
+        }
+
+
+def fingerprint(base_digest: str, adapter_digest: str | None) -> str:
+    """Twelve digits of the base model's digest and of the adapter's, or the word base."""
+    adapter = "base" if adapter_digest is None else _short(adapter_digest)
+    return f"{_short(base_digest)}-{adapter}"
+
+
+def _short(digest: str) -> str:
+    return digest.removeprefix("sha256:")[:12]
+
+
+def usage(generations: Iterable[Generation], prompts: int) -> dict[str, Any]:
+    """Tokens of a request: each prompt counts once, however many choices were made of it."""
+    tallies = [generation.tally for generation in generations]
+    choices = max(1, len(tallies) // max(prompts, 1))
+    firsts = tallies[::choices]
+    prompt_tokens = sum(tally.prompt_tokens for tally in firsts)
+    completion_tokens = sum(tally.completion_tokens for tally in tallies)
+    return {
+        "prompt_tokens": prompt_tokens,
+        "completion_tokens": completion_tokens,
+        "total_tokens": prompt_tokens + completion_tokens,
+        "prompt_tokens_details": {"cached_tokens": sum(tally.cached_tokens for tally in firsts)},
+    }
+
+
+@dataclass(slots=True)
+class Collected:
+    """All pieces of one choice."""
+
+    pieces: list[Piece]
+
+    @property
+    def text(self) -> str:
+        return "".join(piece.text for piece in self.pieces)
+
+    @property
+    def last(self) -> Piece:
+        return self.pieces[-1]
+
+
+def collect(pieces: Iterable[Piece], choices: int) -> list[Collected]:
+    """Pieces by choice."""
+    collected = [Collected([]) for _ in range(choices)]
+    for piece in pieces:
+        collected[piece.index].pieces.append(piece)
+    return collected

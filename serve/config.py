@@ -1,0 +1,62 @@
+"""Settings of the serving app: plain frozen values that travel to every replica. Reads no environment."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from engine.config import EngineConfig
+
+# OpenMP threads that spin while they wait slow every neighbour on the same cores several times.
+QUIET_THREADS: Mapping[str, str] = {"OMP_WAIT_POLICY": "PASSIVE", "KMP_BLOCKTIME": "0", "GOMP_SPINCOUNT": "0"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelConfig:
+    """One base model and its replicas.
+
+    aliases: further names by which an adapter may call this base in base_model_name_or_path.
+    env: environment of the replica's process.
+    """
+
+    name: str
+    folder: Path
+    engine: EngineConfig
+    replicas: int = 1
+    num_cpus: float = 0.0
+    num_gpus: float = 0.0
+    aliases: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=lambda: dict(QUIET_THREADS))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppConfig:
+    """The whole app.
+
+    store_root: the adapter store, shared by gateways and replicas. cache_root: local copies of adapters.
+    spool_dir: request records on their way to the database; local to a machine.
+    adapter_roots: folders from which the admin API may load. admin_key None leaves the admin API open.
+    require_api_key: answer only requests that carry a key of the database.
+    gateways: gateway processes, all listening on (host, port).
+    max_body_bytes, spool_bytes, host_cache_bytes: upper bounds in bytes.
+    drain_s: how long a stopping gateway or replica lets its streams finish, in seconds.
+    """
+
+    models: tuple[ModelConfig, ...]
+    database_url: str
+    store_root: Path
+    cache_root: Path
+    spool_dir: Path
+    adapter_roots: tuple[Path, ...] = ()
+    admin_key: str | None = None
+    require_api_key: bool = False
+    host: str = "127.0.0.1"
+    port: int = 8000
+    gateways: int = 1
+    max_body_bytes: int = 4 << 20
+    spool_bytes: int = 1 << 30
+    host_cache_bytes: int = 1 << 30
+    drain_s: float = 5.0
+
+    def model(self, name: str) -> ModelConfig:
+        """Raises KeyError for a name that is not configured."""
+        return {model.name: model for model in self.models}[name]

@@ -1,0 +1,221 @@
+"""Prometheus metrics of one gateway: vLLM's names for what vLLM has, `noria:` for the rest.
+
+Figures of requests are measured here and carry the adapter that answered; figures of engines are what the
+replicas last reported. Nothing is kept in the library's global registry.
+"""
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from serve.directory import ReplicaReport
+
+if TYPE_CHECKING:
+    from serve.generation import Tally
+
+_LABELS = ("model_name", "adapter")
+_SECONDS = (
+    0.001,
+    0.005,
+    0.01,
+    0.02,
+    0.04,
+    0.06,
+    0.08,
+    0.1,
+    0.25,
+    0.5,
+    0.75,
+    1,
+    2.5,
+    5,
+    7.5,
+    10,
+    20,
+    40,
+    80,
+    160,
+)
+_GAPS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5)
+_COUNTS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000)
+_CHOICES = (1, 2, 5, 10, 20)
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """What the gateway knows of its surroundings."""
+
+    database_ok: bool = True
+    registry_stale_s: float = 0.0
+    spool_bytes: int = 0
+    records_stored: int = 0
+    records_dropped: int = 0
+    records_refused: int = 0
+
+
+class Metrics:
+    """All metrics of one gateway."""
+
+    def __init__(self, reports: Callable[[], Iterable[ReplicaReport]], health: Callable[[], Health]) -> None:
+        self.registry = CollectorRegistry()
+        self.registry.register(_Gathered(reports, health))
+
+        def histogram(name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
+            return Histogram(name, text, _LABELS, buckets=buckets, registry=self.registry)
+
+        self.ttft = histogram("vllm:time_to_first_token_seconds", "Time to first token.", _SECONDS)
+        self.gap = histogram("vllm:inter_token_latency_seconds", "Time between tokens.", _GAPS)
+        self.per_token = histogram("vllm:request_time_per_output_token_seconds", "Mean per token.", _GAPS)
+        self.whole = histogram("vllm:e2e_request_latency_seconds", "Time of the whole request.", _SECONDS)
+        self.queue = histogram("vllm:request_queue_time_seconds", "Time in the queue.", _SECONDS)
+        self.prefill = histogram("vllm:request_prefill_time_seconds", "Time in prefill.", _SECONDS)
+        self.decode = histogram("vllm:request_decode_time_seconds", "Time in decode.", _SECONDS)
+        self.inference = histogram("vllm:request_inference_time_seconds", "Prefill and decode.", _SECONDS)
+        self.prompt = histogram("vllm:request_prompt_tokens", "Prompt tokens of a request.", _COUNTS)
+        self.generation = histogram("vllm:request_generation_tokens", "Tokens generated.", _COUNTS)
+        self.max_tokens = Histogram(
+            "vllm:request_params_max_tokens", "max_tokens.", buckets=_COUNTS, registry=self.registry
+        )
+        self.choices = Histogram(
+            "vllm:request_params_n", "Choices asked for.", buckets=_CHOICES, registry=self.registry
+        )
+        self.success = Counter(
+            "vllm:request_success",
+            "Requests that ended, by reason.",
+            (*_LABELS, "finished_reason"),
+            registry=self.registry,
+        )
+        self.variants = Counter(
+            "noria:requests",
+            "Requests by endpoint and arm of its split.",
+            ("endpoint", "variant", "adapter"),
+            registry=self.registry,
+        )
+        self.errors = Counter(
+            "noria:http_errors", "Refused or failed requests.", ("code",), registry=self.registry
+        )
+        self.feedback = Counter("noria:feedback", "Acts of feedback.", ("kind",), registry=self.registry)
+
+    def requested(
+        self, endpoint: str | None, variant: str, adapter: str | None, choices: int, max_tokens: int
+    ) -> None:
+        """A request was routed."""
+        name = adapter or "base"
+        self.variants.labels(endpoint or "", variant, name).inc()
+        self.choices.observe(choices)
+        self.max_tokens.observe(max_tokens)
+
+    def render(self) -> bytes:
+        """The text that Prometheus reads."""
+        return generate_latest(self.registry)
+
+
+class Meter:
+    """The metrics of one completion."""
+
+    def __init__(self, metrics: Metrics, model: str, adapter: str) -> None:
+        self._metrics = metrics
+        self._labels = (model, adapter)
+
+    def tokens(self, tally: "Tally", count: int, now: float) -> None:
+        """`count` tokens came at `now`; several in one read count as evenly spaced."""
+        if tally.last_token is None:
+            self._metrics.ttft.labels(*self._labels).observe(now - tally.started)
+            return
+        gap = self._metrics.gap.labels(*self._labels)
+        for _ in range(count):
+            gap.observe((now - tally.last_token) / count)
+
+    def finished(self, tally: "Tally", reason: str) -> None:
+        """The completion ended; figures of tokens and times are kept of those that ended well."""
+        metrics, labels = self._metrics, self._labels
+        metrics.success.labels(*labels, reason).inc()
+        if reason not in ("stop", "length"):
+            return
+        metrics.whole.labels(*labels).observe(time.perf_counter() - tally.started)
+        metrics.prompt.labels(*labels).observe(tally.prompt_tokens)
+        metrics.generation.labels(*labels).observe(tally.completion_tokens)
+        if tally.first_token is not None and tally.last_token is not None and tally.completion_tokens > 1:
+            decode = tally.last_token - tally.first_token
+            metrics.per_token.labels(*labels).observe(decode / (tally.completion_tokens - 1))
+        if (stats := tally.stats) is not None:
+            metrics.queue.labels(*labels).observe(stats.queue_s)
+            metrics.prefill.labels(*labels).observe(stats.prefill_s)
+            metrics.decode.labels(*labels).observe(stats.decode_s)
+            metrics.inference.labels(*labels).observe(stats.prefill_s + stats.decode_s)
+
+
+_GAUGES: tuple[tuple[str, str, Callable[[ReplicaReport], float]], ...] = (
+    ("vllm:num_requests_running", "Requests in the running batch.", lambda r: r.stats.running),
+    ("vllm:num_requests_waiting", "Requests that wait.", lambda r: r.stats.waiting),
+    (
+        "vllm:kv_cache_usage_perc",
+        "Share of KV blocks in use (1 is all).",
+        lambda r: 1 - r.stats.blocks_free / r.stats.blocks_total if r.stats.blocks_total else 0.0,
+    ),
+    ("noria:kv_blocks_total", "KV blocks.", lambda r: r.stats.blocks_total),
+    ("noria:kv_blocks_cached", "Free KV blocks that hold a prefix.", lambda r: r.stats.blocks_cached),
+    ("noria:adapters_resident", "Adapters resident on the replica.", lambda r: len(r.adapters)),
+)
+_COUNTERS: tuple[tuple[str, str, Callable[[ReplicaReport], float]], ...] = (
+    ("vllm:prefix_cache_queries", "Prompt tokens looked up.", lambda r: r.stats.prefix_queries),
+    ("vllm:prefix_cache_hits", "Prompt tokens found.", lambda r: r.stats.prefix_hits),
+    ("vllm:num_preemptions", "Preemptions.", lambda r: r.stats.preemptions),
+    ("vllm:prompt_tokens", "Prompt tokens computed.", lambda r: r.stats.prompt_tokens),
+    ("vllm:generation_tokens", "Tokens generated.", lambda r: r.stats.generated_tokens),
+    ("noria:engine_steps", "Steps of the engine.", lambda r: r.stats.steps),
+    ("noria:engine_failed_steps", "Steps that failed.", lambda r: r.stats.failed_steps),
+)
+
+
+class _Gathered(Collector):
+    """Metrics that are read when asked for."""
+
+    def __init__(self, reports: Callable[[], Iterable[ReplicaReport]], health: Callable[[], Health]) -> None:
+        self._reports = reports
+        self._health = health
+
+    def describe(self) -> Iterable[Metric]:
+        return ()
+
+    def collect(self) -> Iterable[Metric]:
+        reports = list(self._reports())
+        for name, text, read in _GAUGES:
+            gauge = GaugeMetricFamily(name, text, labels=("model_name", "engine"))
+            for report in reports:
+                gauge.add_metric((report.base_model, report.replica), read(report))
+            yield gauge
+        for name, text, read in _COUNTERS:
+            counter = CounterMetricFamily(name, text, labels=("model_name", "engine"))
+            for report in reports:
+                counter.add_metric((report.base_model, report.replica), read(report))
+            yield counter
+        yield _lora_info(reports)
+        yield from _surroundings(self._health())
+
+
+def _lora_info(reports: list[ReplicaReport]) -> Metric:
+    labels = ("engine", "max_lora", "waiting_lora_adapters", "running_lora_adapters")
+    gauge = GaugeMetricFamily("vllm:lora_requests_info", "Adapters resident, by digest.", labels=labels)
+    for report in reports:
+        names = ",".join(sorted(report.adapters))
+        gauge.add_metric((report.replica, str(report.adapter_slots), "", names), time.time())
+    return gauge
+
+
+def _surroundings(health: Health) -> Iterable[Metric]:
+    yield GaugeMetricFamily("noria:database_up", "The database answers.", value=health.database_ok)
+    yield GaugeMetricFamily(
+        "noria:registry_stale_seconds", "Age of the registry.", value=health.registry_stale_s
+    )
+    yield GaugeMetricFamily("noria:spool_bytes", "Records not in the database yet.", value=health.spool_bytes)
+    yield CounterMetricFamily("noria:records_stored", "Records stored.", value=health.records_stored)
+    yield CounterMetricFamily(
+        "noria:records_dropped", "Records lost: full spool.", value=health.records_dropped
+    )
+    yield CounterMetricFamily("noria:records_refused", "Records put aside.", value=health.records_refused)

@@ -1,0 +1,109 @@
+"""What a replica does with a request: pin its adapter, give it to the engine, send its events back.
+
+Who frees what: a request's pin is released when the engine reports its last event, or when adding it fails;
+until then its adapter keeps its slot. Knows no HTTP and no Ray.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any, Protocol
+
+from engine.records import EngineStats, Request, TokenEvent
+from lora.residency import Residency
+from lora.residents import Pin
+from serve.errors import LinkProtocolError
+from serve.link import LinkServer
+
+
+class RequestEngine(Protocol):
+    """The part of AsyncEngine that is needed here."""
+
+    async def add(self, request: Request) -> None: ...
+
+    def abort(self, request_id: str) -> None: ...
+
+    def stats(self) -> EngineStats: ...
+
+
+class Worker:
+    """The Handler of a replica's LinkServer. Everything runs on one event loop."""
+
+    def __init__(self, engine: RequestEngine, residency: Residency) -> None:
+        self._engine = engine
+        self._residency = residency
+        self._pins: dict[str, Pin] = {}
+        self._adding: dict[str, asyncio.Task[Any]] = {}
+        self._unloads: set[asyncio.Task[int]] = set()
+        self.server: LinkServer | None = None
+
+    async def add(self, request: Request, *, force: bool) -> None:
+        """Raises what the residency and the engine raise."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._adding[request.id] = task
+        try:
+            if request.adapter is not None:
+                self._pins[request.id] = await self._residency.acquire(request.adapter, force=force)
+            await self._engine.add(request)
+        except asyncio.CancelledError:
+            # Only abort() cancels: the engine may have the request already, then its last event ends it.
+            self._engine.abort(request.id)
+            self._release(request.id)
+            raise LinkProtocolError("aborted before it was accepted") from None
+        except BaseException:
+            self._release(request.id)
+            raise
+        finally:
+            del self._adding[request.id]
+
+    def abort(self, request_id: str) -> None:
+        """Stop a request wherever it is: waiting for its adapter, in the queue, in prefill or in decode."""
+        if task := self._adding.get(request_id):
+            task.cancel()
+        else:
+            self._engine.abort(request_id)
+
+    def sink(self, events: list[TokenEvent]) -> None:
+        """The engine's events of some steps."""
+        if self.server is not None:
+            self.server.emit(events)
+        for event in events:
+            if event.finish is not None:
+                self._release(event.request_id)
+
+    async def call(self, method: str, args: list[Any]) -> Any:
+        """Control calls: load (wait until the adapter is in a slot), unload (begin to), adapters."""
+        match method, args:
+            case "load", [str(digest), bool(force)]:
+                pin = await self._residency.acquire(digest, force=force)
+                self._residency.release(pin)
+                return pin.slot
+            case "unload", [str(digest)]:
+                self._unload(digest)
+                return None
+            case "adapters", []:
+                return self.adapters()
+            case _:
+                raise LinkProtocolError(f"unknown call {method!r} with {len(args)} arguments")
+
+    def adapters(self) -> Mapping[str, Mapping[str, Any]]:
+        """digest -> what is known of it here; `state` "ready" means in a slot."""
+        return {item.digest: asdict(item) for item in self._residency.snapshot()}
+
+    async def close(self) -> None:
+        for task in list(self._unloads):
+            task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.gather(*self._unloads, return_exceptions=True)
+
+    def _unload(self, digest: str) -> None:
+        """Free the adapter once its last request has ended; nobody waits for that."""
+        task = asyncio.get_running_loop().create_task(self._residency.unload(digest))
+        self._unloads.add(task)
+        task.add_done_callback(self._unloads.discard)
+
+    def _release(self, request_id: str) -> None:
+        if pin := self._pins.pop(request_id, None):
+            self._residency.release(pin)

@@ -1,0 +1,252 @@
+import json
+from typing import Any
+
+import pytest
+
+from serve.errors import BadRequest, InvalidBody, InvalidField, UnknownParameter, UnsupportedParameter
+from serve.protocol.admin import parse_feedback, parse_load, parse_unload
+from serve.protocol.body import read_json
+from serve.protocol.chat import parse_chat
+from serve.protocol.completions import parse_completion
+from serve.protocol.sampling import Wanted, to_sampling
+
+CHAT: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
+TEXT: dict[str, Any] = {"model": "m", "prompt": "hi"}
+REQUEST_ID = "0199aaaa-bbbb-7ccc-8ddd-eeeeeeeeeeee"
+
+
+def test_a_plain_chat_passes() -> None:
+    body = parse_chat(CHAT)
+    assert body.messages[0].plain() == {"role": "user", "content": "hi"}
+    assert (body.n, body.stream, body.limit, body.wanted_logprobs) == (1, False, None, None)
+
+
+@pytest.mark.parametrize(
+    ("change", "param"),
+    [
+        ({"temperature": -1}, "temperature"),
+        ({"temperature": float("nan")}, "temperature"),
+        ({"temperature": "1"}, "temperature"),
+        ({"temperature": True}, "temperature"),
+        ({"top_p": 0}, "top_p"),
+        ({"top_p": 1.5}, "top_p"),
+        ({"top_k": -2}, "top_k"),
+        ({"top_k": 1.5}, "top_k"),
+        ({"min_p": float("inf")}, "min_p"),
+        ({"n": 0}, "n"),
+        ({"n": 10**6}, "n"),
+        ({"n": True}, "n"),
+        ({"max_tokens": 0}, "max_tokens"),
+        ({"max_tokens": -1}, "max_tokens"),
+        ({"max_completion_tokens": "5"}, "max_completion_tokens"),
+        ({"seed": 2**63}, "seed"),
+        ({"seed": 1.0}, "seed"),
+        ({"presence_penalty": 2.5}, "presence_penalty"),
+        ({"frequency_penalty": -3}, "frequency_penalty"),
+        ({"repetition_penalty": 0}, "repetition_penalty"),
+        ({"stop": ""}, "stop"),
+        ({"stop": [1]}, "stop[0]"),
+        ({"stop": ["x"] * 17}, "stop"),
+        ({"stop_token_ids": [-1]}, "stop_token_ids[0]"),
+        ({"stream": "yes"}, "stream"),
+        ({"logprobs": 1}, "logprobs"),
+        ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
+        ({"cache_salt": "a/b"}, "cache_salt"),
+        ({"user": ""}, "user"),
+        ({"messages": []}, "messages"),
+        ({"messages": "hi"}, "messages"),
+        ({"messages": [{"role": "alien", "content": "x"}]}, "messages[0].role"),
+        ({"messages": [{"role": "user"}]}, "messages[0].content"),
+        ({"messages": [{"role": "user", "content": 5}]}, "messages[0].content"),
+        ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages[0].content"),
+        ({"messages": [{"role": "user", "content": "x", "tool_calls": []}]}, "messages[0].tool_calls"),
+        ({"chat_template_kwargs": {"messages": []}}, "chat_template_kwargs"),
+        ({"stream": True, "stream_options": {"include_usage": 1}}, "stream_options.include_usage"),
+        ({"stream": True, "stream_options": {"other": True}}, "stream_options.other"),
+    ],
+)
+def test_odd_values_are_refused_by_name(change: dict[str, Any], param: str) -> None:
+    with pytest.raises(InvalidField) as caught:
+        parse_chat(CHAT | change)
+    assert caught.value.param == param
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "tools",
+        "functions",
+        "response_format",
+        "logit_bias",
+        "structured_outputs",
+        "reasoning_effort",
+        "audio",
+        "store",
+        "prompt_logprobs",
+        "guided_json",
+        "bad_words",
+        "service_tier",
+        "parallel_tool_calls",
+        "prediction",
+        "truncate_prompt_tokens",
+    ],
+)
+def test_a_parameter_that_is_not_served_is_refused_by_name(name: str) -> None:
+    with pytest.raises(UnsupportedParameter) as caught:
+        parse_chat(CHAT | {name: [1]})
+    assert caught.value.param == name
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"response_format": {"type": "text"}},
+        {"logit_bias": {}},
+        {"tool_choice": "none"},
+        {"service_tier": "auto"},
+        {"modalities": ["text"]},
+        {"tools": None, "functions": None, "anything": None},
+    ],
+)
+def test_values_that_change_nothing_pass(change: dict[str, Any]) -> None:
+    assert parse_chat(CHAT | change).model == "m"
+
+
+def test_false_is_not_taken_for_zero() -> None:
+    with pytest.raises(UnsupportedParameter):
+        parse_chat(CHAT | {"best_of": True})
+
+
+def test_an_unknown_parameter_is_refused_by_name() -> None:
+    with pytest.raises(UnknownParameter) as caught:
+        parse_chat(CHAT | {"temprature": 0.1})
+    assert caught.value.param == "temprature"
+
+
+def test_stream_options_need_stream() -> None:
+    with pytest.raises(InvalidField, match="stream_options needs stream"):
+        parse_chat(CHAT | {"stream_options": {"include_usage": True}})
+
+
+def test_top_logprobs_need_logprobs() -> None:
+    with pytest.raises(InvalidField, match="top_logprobs needs logprobs"):
+        parse_chat(CHAT | {"top_logprobs": 2})
+
+
+def test_parts_of_text_are_joined_and_developer_is_system() -> None:
+    parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
+    body = parse_chat(CHAT | {"messages": [{"role": "developer", "content": parts}]})
+    assert body.messages[0].plain() == {"role": "system", "content": "ab"}
+
+
+@pytest.mark.parametrize(
+    ("prompt", "read"),
+    [
+        ("a", ["a"]),
+        (["a", "b"], ["a", "b"]),
+        ([1, 2], [[1, 2]]),
+        ([[1], [2, 3]], [[1], [2, 3]]),
+    ],
+)
+def test_every_form_of_prompt_becomes_a_list(prompt: Any, read: Any) -> None:
+    assert parse_completion(TEXT | {"prompt": prompt}).prompt == read
+
+
+@pytest.mark.parametrize("prompt", [None, 5, [], [[]], [-1], [1.5], [True], ["a", 1], ["x"] * 65])
+def test_other_prompts_are_refused(prompt: Any) -> None:
+    with pytest.raises(InvalidField) as caught:
+        parse_completion(TEXT | {"prompt": prompt})
+    assert caught.value.param == "prompt"
+
+
+@pytest.mark.parametrize(
+    "change", [{"echo": True}, {"suffix": "x"}, {"best_of": 2}, {"use_beam_search": True}]
+)
+def test_text_parameters_that_are_not_served(change: dict[str, Any]) -> None:
+    with pytest.raises(UnsupportedParameter) as caught:
+        parse_completion(TEXT | change)
+    assert caught.value.param in change
+
+
+@pytest.mark.parametrize(
+    "raw", [b"", b"{", b"[1]", b'"x"', b'{"a": NaN}', b'{"a": -Infinity}', b'{"a": "\\ud800"}', b"\xff"]
+)
+def test_what_is_no_json_object_is_refused(raw: bytes) -> None:
+    with pytest.raises(InvalidBody):
+        read_json(raw)
+
+
+def test_deep_json_is_refused_and_harms_nobody() -> None:
+    with pytest.raises(BadRequest):
+        parse_chat(read_json(b'{"a":' * 100_000 + b"1" + b"}" * 100_000))
+
+
+def test_every_choice_has_a_seed_of_its_own() -> None:
+    body = parse_chat(CHAT | {"seed": 2**63 - 1, "n": 3})
+    seeds = [to_sampling(body, Wanted(5, None), choice).seed for choice in range(3)]
+    assert seeds == [2**63 - 1, -(2**63), -(2**63) + 1]
+    to_sampling(body, Wanted(5, None), 2).validate()
+
+
+def test_sampling_reaches_the_engine_unchanged() -> None:
+    sent = {
+        "temperature": 0.5,
+        "top_p": 0.9,
+        "top_k": 7,
+        "min_p": 0.1,
+        "presence_penalty": 1,
+        "frequency_penalty": -1,
+        "repetition_penalty": 1.1,
+        "stop_token_ids": [3],
+        "ignore_eos": True,
+        "min_tokens": 9,
+    }
+    params = to_sampling(parse_chat(CHAT | sent), Wanted(4, 2), 0)
+    params.validate()
+    assert (params.temperature, params.top_p, params.top_k, params.min_p) == (0.5, 0.9, 7, 0.1)
+    assert (params.max_tokens, params.min_tokens, params.logprobs) == (4, 4, 2)
+    assert params.stop_token_ids == (3,)
+    assert params.ignore_eos
+
+
+def test_a_load_takes_vllms_body() -> None:
+    body = parse_load({"lora_name": "a:b/c d", "lora_path": "x", "is_3d_lora_weight": False})
+    assert (body.lora_name, body.load_inplace) == ("a:b/c d", False)
+
+
+@pytest.mark.parametrize("name", ["", " a", "a\n", "x" * 201, 5])
+def test_names_of_adapters_have_rules(name: Any) -> None:
+    with pytest.raises(InvalidField) as caught:
+        parse_load({"lora_name": name, "lora_path": "x"})
+    assert caught.value.param == "lora_name"
+    if name not in (" a",):
+        with pytest.raises(InvalidField):
+            parse_unload({"lora_name": name})
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"kind": "thumbs"},
+        {"kind": "thumbs", "value": 0},
+        {"kind": "thumbs", "value": True},
+        {"kind": "thumbs", "value": 1, "text": "x"},
+        {"kind": "edit"},
+        {"kind": "comment", "text": "x", "value": 1},
+        {"kind": "regenerate", "text": "x"},
+        {"kind": "applause"},
+        {"kind": "thumbs", "value": 1, "request_id": "nope"},
+    ],
+)
+def test_feedback_must_fit_its_kind(change: dict[str, Any]) -> None:
+    with pytest.raises(InvalidField):
+        parse_feedback({"request_id": REQUEST_ID} | change)
+
+
+def test_feedback_takes_the_id_of_a_completion() -> None:
+    body = parse_feedback({"request_id": f"chatcmpl-{REQUEST_ID}", "kind": "edit", "text": "better"})
+    assert body.request_id == REQUEST_ID
+
+
+def test_a_body_survives_the_journey_through_json() -> None:
+    assert parse_chat(read_json(json.dumps(CHAT).encode())) == parse_chat(CHAT)
