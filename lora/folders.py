@@ -58,6 +58,8 @@ def publish(staged: Path, target: Path) -> None:
 
 def remove(folder: Path) -> bool:
     """Take a folder away in one step; False if it was not there."""
+    if not folder.exists():
+        return False
     with staging_folder(folder.parent) as rubbish:
         try:
             folder.rename(rubbish / folder.name)

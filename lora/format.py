@@ -38,9 +38,12 @@ __all__ = [
 _PICKLE_FILE = "adapter_model.bin"
 
 
-def read_adapter(folder: Path, *, limits: Limits = DEFAULT_LIMITS) -> Adapter:
+def read_adapter(
+    folder: Path, *, limits: Limits = DEFAULT_LIMITS, known_digest: str | None = None
+) -> Adapter:
     """Read and check everything that needs no base model, and compute the digest.
 
+    `known_digest` saves reading the tensors where the caller has just compared them with it.
     Raises AdapterNotFound, InvalidConfig, UnsupportedFeature, InvalidWeights or LimitExceeded.
     """
     config = parse_config(folder, limits)
@@ -51,5 +54,5 @@ def read_adapter(folder: Path, *, limits: Limits = DEFAULT_LIMITS) -> Adapter:
         raise AdapterNotFound(folder.name, WEIGHTS_FILE)
     tensors = read_header(weights, limits)
     pairs = pair_tensors(tensors)
-    digest = adapter_digest(config.canonical(), weights, tensors)
+    digest = known_digest or adapter_digest(config.canonical(), weights, tensors)
     return Adapter(folder, digest, config, tensors, pairs)

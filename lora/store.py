@@ -24,7 +24,7 @@ class AdapterStore(Protocol):
         """
 
     def fetch(self, digest: str, into: Path) -> Path:
-        """A checked local folder of the adapter under `into`, copied there unless a sound copy is there.
+        """A checked local_folder(digest, into), copied there unless a sound copy is there.
 
         Raises NotInStore, or DamagedCopy when the store's own copy has other content; that copy is moved
         aside, and a later put of the same adapter restores it.
@@ -64,7 +64,7 @@ class FileStore:
         return digest
 
     def fetch(self, digest: str, into: Path) -> Path:
-        target = into / _hex(digest)
+        target = local_folder(digest, into)
         if is_complete(target):
             if self._found(target) == digest:
                 return target
@@ -102,6 +102,11 @@ class FileStore:
             return read_adapter(folder, limits=self._limits).digest
         except LoraError as error:
             return str(error)
+
+
+def local_folder(digest: str, into: Path) -> Path:
+    """Where fetch() puts an adapter under `into`."""
+    return into / _hex(digest)
 
 
 def _hex(digest: str) -> str:
