@@ -1,0 +1,286 @@
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from db.rows import RequestRecord
+from engine.records import Request, RequestStats, SamplingParams, TokenEvent, TokenLogprob
+from engine.tokenizer import Tokenizer
+from serve.errors import GenerationError, RemoteError, ReplicaLost, SpoolFull
+from serve.generation import Generation, Job, Piece, merged, start_all
+from serve.link import ReplicaLink
+from serve.metrics import Health, Meter, Metrics
+from serve.record.keeper import Keeper
+from serve.record.spool import SpoolWriter
+
+EOS = 0
+STATS = RequestStats(3, 2, 4, 0, 0.1, 0.2, 0.3)
+MakeRequest = Callable[..., RequestRecord]
+
+
+class Bytes:
+    """A tokenizer whose tokens are bytes; token 0 ends the text."""
+
+    eos_ids = frozenset({EOS})
+
+    def text_bytes(self, token_id: int) -> bytes:
+        return b"" if token_id == EOS else bytes([token_id])
+
+    def stream(self) -> Any:
+        import codecs
+
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+        class Stream:
+            def push(self, data: bytes) -> str:
+                return decoder.decode(data)
+
+            def finish(self) -> str:
+                return decoder.decode(b"", final=True)
+
+        return Stream()
+
+
+class Stream:
+    """A replica's side of one request, played from a script."""
+
+    def __init__(
+        self, script: Sequence[list[TokenEvent] | Exception], refusal: Exception | None = None
+    ) -> None:
+        self.script = list(script)
+        self.refusal = refusal
+        self.aborted = 0
+        self.closed = False
+
+    async def accepted(self) -> None:
+        if self.refusal is not None:
+            raise self.refusal
+
+    async def take(self) -> list[TokenEvent]:
+        if not self.script:
+            await asyncio.Event().wait()
+        item = self.script.pop(0)
+        if isinstance(item, Exception):
+            raise item
+        return item
+
+    def abort(self) -> None:
+        self.aborted += 1
+        self.script.append([TokenEvent("r", (), finish="abort", stats=STATS)])
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Spool:
+    """What a Keeper uses of a SpoolWriter."""
+
+    def __init__(self) -> None:
+        self.begun: list[RequestRecord] = []
+        self.ended: list[RequestRecord] = []
+        self.full = False
+
+    def begin(self, record: RequestRecord) -> None:
+        if self.full:
+            raise SpoolFull("full")
+        self.begun.append(record)
+
+    def end(self, begun: RequestRecord, record: RequestRecord) -> None:
+        self.ended.append(record)
+
+
+class Stage:
+    """Makes generations on scripted replicas."""
+
+    def __init__(self, make_record: MakeRequest) -> None:
+        self.make_record = make_record
+        self.spool = Spool()
+        self.keeper = Keeper(cast(SpoolWriter, self.spool))
+        self.metrics = Metrics(list, Health)
+        self.streams: list[Stream] = []
+
+    def generation(
+        self, script: Sequence[list[TokenEvent] | Exception], index: int = 0, **options: Any
+    ) -> Generation:
+        stream = Stream(script, options.pop("refusal", None))
+        self.streams.append(stream)
+        link = cast(ReplicaLink, type("Link", (), {"open": lambda self, request, force: stream})())
+        job = Job(index, Request("r", (1, 2, 3), SamplingParams(9)), **options)
+        entry = self.keeper.entry(self.make_record())
+        return Generation(job, link, cast(Tokenizer, Bytes()), entry, Meter(self.metrics, "m", "a"))
+
+
+@pytest.fixture
+def stage(request_record: MakeRequest) -> Stage:
+    return Stage(request_record)
+
+
+def tokens(text: str, **changes: Any) -> TokenEvent:
+    return TokenEvent("r", tuple(text.encode()), **changes)
+
+
+async def play(generation: Generation) -> list[Piece]:
+    await start_all([generation])
+    return [piece async for piece in merged([generation])]
+
+
+def joined(pieces: list[Piece]) -> str:
+    return "".join(piece.text for piece in pieces)
+
+
+async def test_text_ends_at_the_end_token(stage: Stage) -> None:
+    ending = TokenEvent("r", (*b"c", EOS), finish="stop", stop_token=EOS, stats=STATS)
+    generation = stage.generation([[tokens("a"), tokens("b")], [ending]])
+    pieces = await play(generation)
+    assert [piece.text for piece in pieces] == ["ab", "c"]
+    assert (pieces[-1].finish, pieces[-1].stop_reason) == ("stop", None)
+    assert generation.tally.completion_tokens == 4
+    assert generation.tally.cached_tokens == 2
+    (record,) = stage.spool.ended
+    assert (record.completion, record.finish_reason, record.completion_tokens) == ("abc", "stop", 4)
+    assert record.queue_ms == pytest.approx(100)
+    assert record.ttft_ms is not None
+
+
+async def test_a_stop_string_across_tokens_never_shows(stage: Stage) -> None:
+    generation = stage.generation(
+        [[tokens("xE")], [tokens("N")], [tokens("Dz"), tokens("zz")]], stops=("END",)
+    )
+    pieces = await play(generation)
+    assert joined(pieces) == "x"
+    assert (pieces[-1].finish, pieces[-1].stop_reason) == ("stop", "END")
+    assert generation.tally.completion_tokens == 4
+    assert stage.streams[0].aborted == 1
+    assert generation.tally.cached_tokens == 2
+
+
+async def test_a_stop_string_in_the_same_read_as_the_last_event_waits_for_nothing(stage: Stage) -> None:
+    script = [[tokens("aX"), tokens("b", finish="length", stats=STATS)]]
+    pieces = await asyncio.wait_for(play(stage.generation(script, stops=("X",))), 5)
+    assert joined(pieces) == "a"
+    assert pieces[-1].finish == "stop"
+    assert stage.streams[0].aborted == 0
+
+
+async def test_held_text_is_flushed_at_the_length_limit(stage: Stage) -> None:
+    pieces = await play(stage.generation([[tokens("xEN", finish="length", stats=STATS)]], stops=("END",)))
+    assert joined(pieces) == "xEN"
+    assert pieces[-1].finish == "length"
+
+
+async def test_a_stop_token_of_the_request_is_told_and_not_shown(stage: Stage) -> None:
+    ending = TokenEvent("r", (*b"aZ",), finish="stop", stop_token=ord("Z"), stats=STATS)
+    pieces = await play(stage.generation([[ending]]))
+    assert joined(pieces) == "a"
+    assert pieces[-1].stop_reason == ord("Z")
+
+
+async def test_characters_are_never_torn(stage: Stage) -> None:
+    first, second = "é".encode()
+    script = [[TokenEvent("r", (first,))], [TokenEvent("r", (second,), finish="length", stats=STATS)]]
+    assert [piece.text for piece in await play(stage.generation(script))] == ["", "é"]
+
+
+async def test_logprobs_end_with_the_text(stage: Stage) -> None:
+    probabilities = tuple(TokenLogprob(token, -1.0) for token in (*b"aXb",))
+    script = [[tokens("aXb", logprobs=probabilities)], [tokens("c")]]
+    pieces = await play(stage.generation(script, stops=("X",)))
+    assert [item.token_id for piece in pieces for item in piece.logprobs] == [*b"aX"]
+
+
+async def test_a_refusal_is_raised_and_recorded(stage: Stage) -> None:
+    generation = stage.generation([], refusal=RemoteError("QueueFull", "too many"))
+    with pytest.raises(RemoteError):
+        await start_all([generation])
+    (record,) = stage.spool.ended
+    assert (record.finish_reason, record.error) == ("error", "too many")
+    assert stage.streams[0].closed
+
+
+async def test_one_refusal_closes_the_other_choices(stage: Stage) -> None:
+    good, bad = stage.generation([]), stage.generation([], 1, refusal=RemoteError("QueueFull", "too many"))
+    with pytest.raises(RemoteError):
+        await start_all([good, bad])
+    assert [stream.closed for stream in stage.streams] == [True, True]
+    assert sorted(record.finish_reason for record in stage.spool.ended) == ["abort", "error"]
+
+
+@pytest.mark.parametrize(
+    ("ending", "raised"),
+    [
+        ([TokenEvent("r", (), finish="error", error="boom")], GenerationError),
+        ([TokenEvent("r", (), finish="abort", stats=STATS)], ReplicaLost),
+        (ReplicaLost(), ReplicaLost),
+    ],
+)
+async def test_a_failure_in_the_middle_is_raised_and_recorded(stage: Stage, ending: Any, raised: Any) -> None:
+    generation = stage.generation([[tokens("a")], ending])
+    await start_all([generation])
+    pieces = merged([generation])
+    assert (await anext(pieces)).text == "a"
+    with pytest.raises(raised):
+        await anext(pieces)
+    (record,) = stage.spool.ended
+    assert (record.finish_reason, record.completion) == ("error", "a")
+
+
+async def test_leaving_early_aborts_and_records(stage: Stage) -> None:
+    generation = stage.generation([[tokens("a")]])
+    await start_all([generation])
+    pieces = merged([generation])
+    assert (await anext(pieces)).text == "a"
+    await pieces.aclose()
+    assert stage.streams[0].closed
+    (record,) = stage.spool.ended
+    assert (record.finish_reason, record.completion) == ("abort", "a")
+
+
+async def test_choices_arrive_as_they_come_and_one_failure_ends_all(stage: Stage) -> None:
+    done = [tokens("b", finish="length", stats=STATS)]
+    good = [stage.generation([[tokens("a")], done], index) for index in range(3)]
+    await start_all(good)
+    pieces = [piece async for piece in merged(good)]
+    assert {index: joined([p for p in pieces if p.index == index]) for index in range(3)} == dict.fromkeys(
+        range(3), "ab"
+    )
+    assert all(stream.closed for stream in stage.streams)
+
+    mixed = [stage.generation([[tokens("a")]], 0), stage.generation([ReplicaLost()], 1)]
+    await start_all(mixed)
+    with pytest.raises(ReplicaLost):
+        _ = [piece async for piece in merged(mixed)]
+    assert all(stream.closed for stream in stage.streams)
+
+
+async def test_a_full_spool_does_not_stop_serving(stage: Stage) -> None:
+    stage.spool.full = True
+    pieces = await play(stage.generation([[tokens("a", finish="length", stats=STATS)]]))
+    assert joined(pieces) == "a"
+    assert stage.keeper.dropped == 1
+    assert stage.spool.ended == []
+
+
+async def test_the_record_is_complete_before_the_last_piece_is_handed_out(stage: Stage) -> None:
+    generation = stage.generation([[tokens("a", finish="length", stats=STATS)]])
+    await start_all([generation])
+    assert len(stage.spool.begun) == 1
+    async for piece in merged([generation]):
+        assert piece.finish == "length"
+        assert len(stage.spool.ended) == 1
+
+
+async def test_metrics_carry_the_adapter(stage: Stage) -> None:
+    await play(stage.generation([[tokens("a")], [tokens("bc", finish="length", stats=STATS)]]))
+    registry: CollectorRegistry = stage.metrics.registry
+    labels = {"model_name": "m", "adapter": "a"}
+
+    def sample(name: str, **more: str) -> float | None:
+        return registry.get_sample_value(name, labels | more)
+
+    assert sample("vllm:request_success_total", finished_reason="length") == 1
+    assert sample("vllm:time_to_first_token_seconds_count") == 1
+    assert sample("vllm:inter_token_latency_seconds_count") == 2
+    assert sample("vllm:request_generation_tokens_sum") == 3
+    assert sample("vllm:request_queue_time_seconds_sum") == pytest.approx(0.1)
