@@ -42,9 +42,11 @@ def parse_event(line: str) -> Event:
     """Reader side. Raises: TrainingFailed when the line is no event."""
     try:
         content = json.loads(line)
-        return Event(content.pop("event"), content)
-    except (json.JSONDecodeError, KeyError, AttributeError) as error:
-        raise TrainingFailed(f"the trainer wrote a line that is no event: {line[:200]!r}") from error
+    except json.JSONDecodeError:
+        content = None
+    if not isinstance(content, dict) or "event" not in content:
+        raise TrainingFailed(f"the trainer wrote a line that is no event: {line[:200]!r}")
+    return Event(content.pop("event"), content)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

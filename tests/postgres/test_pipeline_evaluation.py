@@ -65,7 +65,7 @@ def test_unscored_cases_within_the_limit_are_counted_beside_the_value(db: Databa
 
 def test_too_many_unscored_cases_store_nothing(db: Database, endpoint: str) -> None:
     with pytest.raises(
-        EvaluationVoid, match="5 of 40 scores missing, allowed share 0.1; for instance: no rep"
+        EvaluationVoid, match=r"5 of 40 scores missing, allowed share 0\.1; for .*: no replica"
     ):
         evaluate(db, Model(40, fails=5), BASE, [suite()])
     assert rows.latest(db, "base", BASE_DIGEST, "small") == []
