@@ -30,6 +30,8 @@ from pipeline.process import trainer_process
 from pipeline.progress import TrainProgress
 from pipeline.run_record import ProgressCallback, RunRecord
 
+__all__ = ["BaseModel", "ProgressCallback", "TrainParams", "TrainProgress", "TrainResult", "train"]
+
 PACKAGES = ("torch", "transformers", "trl", "peft")
 ADAPTER = "adapter"
 """Where the trainer process leaves the adapter, under the run's folder."""

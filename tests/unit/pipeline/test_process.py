@@ -18,7 +18,7 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     interpreter = tmp_path / "python"
     interpreter.write_text(f'#!/bin/sh\nshift 2\nexec {sys.executable} {tmp_path}/stand_in.py "$@"\n')
     interpreter.chmod(0o755)
-    monkeypatch.setattr(process.sys, "executable", str(interpreter))
+    monkeypatch.setattr(sys, "executable", str(interpreter))
     monkeypatch.setattr(process, "PATIENCE_S", 0.5)
     return tmp_path
 
