@@ -27,11 +27,11 @@ WITH log AS MATERIALIZED (
     WHERE fb_explicit IS NOT NULL AND (fb_explicit = -1 OR finish_reason = 'stop')
     UNION ALL
     -- An edit: its text is what the user wanted, the answer what he did not.
-    SELECT id, user_key, prompt_hash, messages, e.origin, e.completion, e.label
-    FROM usable
-    CROSS JOIN LATERAL (VALUES ('edited', fb_edited, true), ('edit', completion, false))
+    SELECT u.id, u.user_key, u.prompt_hash, u.messages, e.origin, e.completion, e.label
+    FROM usable u
+    CROSS JOIN LATERAL (VALUES ('edited', u.fb_edited, true), ('edit', u.completion, false))
         AS e (origin, completion, label)
-    WHERE fb_edited IS NOT NULL AND fb_edited <> completion
+    WHERE u.fb_edited IS NOT NULL AND u.fb_edited <> u.completion
     UNION ALL
     -- Asked again and left unrated: the answer was not accepted. One that was cut off says nothing.
     SELECT id, user_key, prompt_hash, messages, 'regenerated', completion, false
