@@ -1,0 +1,141 @@
+"""The registry as a router sees it: names to what answers them, and the sticky split. Pure data, no database.
+
+A snapshot never changes; a new one takes its place. Names are opaque and are looked up whole, in this order:
+adapter id, endpoint, base model. An unknown name is nothing, never the base model.
+"""
+
+import hashlib
+from collections.abc import Mapping, Set
+from dataclasses import dataclass
+from typing import Literal
+
+from db.rows import AdapterRow, BaseModelRow, EndpointRow, RegistryRows, Variant
+
+BUCKETS = 10_000
+_SEPARATOR = "\x1f"
+_HEX_DIGITS = 15  # 60 bits
+
+
+def bucket(endpoint: str, experiment: str, key: str) -> int:
+    """Sticky bucket of a key, 0 to 9999; equal to serve.bucket in SQL."""
+    text = _SEPARATOR.join((endpoint, experiment, key))
+    return int(hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:_HEX_DIGITS], 16) % BUCKETS
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a name stands for. `endpoint` is set for an endpoint, `adapter_id` for an adapter."""
+
+    kind: Literal["adapter", "endpoint", "base"]
+    name: str
+    base_model: str
+    endpoint: str | None = None
+    adapter_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """The version that answers one request. The base model: `adapter_id` and `digest` are None.
+
+    `bucket` and `experiment` are set where an endpoint was asked for.
+    """
+
+    adapter_id: str | None
+    digest: str | None
+    variant: Variant
+    bucket: int | None = None
+    experiment: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Canary:
+    """The buckets [start, end) of one endpoint go to this adapter."""
+
+    adapter: AdapterRow
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class RegistrySnapshot:
+    """One moment of the registry. Make it with from_rows."""
+
+    epoch: int
+    base_models: Mapping[str, BaseModelRow]
+    endpoints: Mapping[str, EndpointRow]
+    adapters: Mapping[str, AdapterRow]
+    _targets: Mapping[str, Target]
+    _prod: Mapping[str, AdapterRow]
+    _canaries: Mapping[str, tuple[Canary, ...]]
+
+    @classmethod
+    def from_rows(
+        cls, rows: RegistryRows, *, blocked: Set[str] = frozenset(), stopped: Set[str] = frozenset()
+    ) -> "RegistrySnapshot":
+        """Index the rows. `blocked` digests are left out; canaries in `stopped` (ids) get no share.
+
+        An endpoint whose prod adapter is blocked answers with the base model.
+        """
+        adapters = {row.id: row for row in rows.adapters if row.digest not in blocked}
+        canaries: dict[str, list[Canary]] = {}
+        for row in adapters.values():
+            if (
+                row.status == "canary"
+                and row.endpoint
+                and row.canary_start is not None
+                and row.id not in stopped
+            ):
+                end = row.canary_start + round(row.traffic_pct * 100)
+                canaries.setdefault(row.endpoint, []).append(Canary(row, row.canary_start, end))
+        return cls(
+            epoch=rows.epoch,
+            base_models={row.name: row for row in rows.base_models},
+            endpoints={row.name: row for row in rows.endpoints},
+            adapters=adapters,
+            _targets=_index_names(rows, adapters),
+            _prod={row.endpoint: row for row in adapters.values() if row.status == "prod" and row.endpoint},
+            _canaries={endpoint: tuple(found) for endpoint, found in canaries.items()},
+        )
+
+    def resolve(self, name: str) -> Target | None:
+        """What a client's name stands for; None for an unknown one."""
+        return self._targets.get(name)
+
+    def prod_of(self, endpoint: str) -> AdapterRow | None:
+        """The adapter that an endpoint serves outside its canaries; None for the base model."""
+        return self._prod.get(endpoint)
+
+    def assign(self, target: Target, key: str) -> Assignment:
+        """Fix the version for one request. `key` is the user's sticky key.
+
+        `target` may come from an older snapshot; an adapter that has gone since raises KeyError.
+        """
+        if target.adapter_id is not None:
+            return Assignment(target.adapter_id, self.adapters[target.adapter_id].digest, "direct")
+        if target.endpoint is None:
+            return Assignment(None, None, "base")
+        experiment = self.endpoints[target.endpoint].experiment
+        number = bucket(target.endpoint, experiment, key)
+        for canary in self._canaries.get(target.endpoint, ()):
+            if canary.start <= number < canary.end:
+                return Assignment(canary.adapter.id, canary.adapter.digest, "canary", number, experiment)
+        prod = self._prod.get(target.endpoint)
+        if prod is None:
+            return Assignment(None, None, "base", number, experiment)
+        return Assignment(prod.id, prod.digest, "prod", number, experiment)
+
+
+def _index_names(rows: RegistryRows, adapters: Mapping[str, AdapterRow]) -> dict[str, Target]:
+    """Later entries win: an adapter's id before an endpoint before a base model."""
+    return {
+        **{row.name: Target("base", row.name, row.name) for row in rows.base_models},
+        **{
+            row.name: Target("endpoint", row.name, row.base_model, endpoint=row.name)
+            for row in rows.endpoints
+        },
+        **{
+            row.id: Target("adapter", row.id, row.base_model, adapter_id=row.id)
+            for row in adapters.values()
+            if row.loaded
+        },
+    }

@@ -1,0 +1,155 @@
+"""Keeps the newest registry snapshot of a process: woken by notifications, and polling because they get lost.
+
+With the source away it keeps the last good snapshot and says how old it is. A local kill switch blocks a
+digest or stops a canary in this process, with or without the database.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from db.rows import RegistryRows
+from lora.registry import RegistrySnapshot
+
+logger = logging.getLogger(__name__)
+
+_STALE_AFTER_POLLS = 3
+
+
+class RegistrySource(Protocol):
+    """Where the registry is read. Calls block; any of them may raise, and is then tried again."""
+
+    def epoch(self) -> int: ...
+
+    def snapshot(self) -> RegistryRows: ...
+
+    def wait(self, timeout_s: float) -> bool:
+        """True when the registry may have changed; False after `timeout_s`."""
+
+    def close(self) -> None:
+        """A wait in another thread ends soon."""
+
+
+class RegistryWatcher:
+    """One thread that follows the registry.
+
+    `on_change` is called with each new snapshot, on this thread or on that of whoever uses the kill switch.
+    Every attribute may be read from any thread.
+    """
+
+    def __init__(
+        self,
+        source: RegistrySource,
+        on_change: Callable[[RegistrySnapshot], None] | None = None,
+        *,
+        poll_s: float = 2.0,
+    ) -> None:
+        self._source, self._on_change, self._poll_s = source, on_change, poll_s
+        self._lock = threading.RLock()  # on_change may use the kill switch
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._follow, name="registry-watcher", daemon=True)
+        self._blocked: frozenset[str] = frozenset()
+        self._stopped: frozenset[str] = frozenset()
+        self._rows: RegistryRows | None = None
+        self._snapshot: RegistrySnapshot | None = None
+        self._seen_at = time.monotonic()
+
+    def start(self) -> None:
+        """Read the registry once and follow it from now on. Raises what the source raises."""
+        self._refresh()
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop following; the last snapshot stays."""
+        self._stop.set()
+        self._source.close()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    @property
+    def snapshot(self) -> RegistrySnapshot:
+        """The last good snapshot. Raises RuntimeError before start()."""
+        if self._snapshot is None:
+            raise RuntimeError("the registry has not been read: start() the watcher first")
+        return self._snapshot
+
+    @property
+    def age_s(self) -> float:
+        """Seconds since the snapshot was last known to be the registry's newest."""
+        return time.monotonic() - self._seen_at
+
+    @property
+    def stale(self) -> bool:
+        """Whether several polls in a row have failed."""
+        return self.age_s > _STALE_AFTER_POLLS * self._poll_s
+
+    @property
+    def local_stops(self) -> dict[str, list[str]]:
+        """What the kill switch holds back here: {"digests": [...], "canaries": [...]}, empty if nothing."""
+        stops = {"digests": sorted(self._blocked), "canaries": sorted(self._stopped)}
+        return {kind: names for kind, names in stops.items() if names}
+
+    def block(self, digest: str) -> None:
+        """Serve this adapter version no more in this process."""
+        with self._lock:
+            self._blocked |= {digest}
+            self._publish()
+
+    def unblock(self, digest: str) -> None:
+        """Take back block()."""
+        with self._lock:
+            self._blocked -= {digest}
+            self._publish()
+
+    def stop_canary(self, adapter_id: str) -> None:
+        """Give this canary no share in this process; its id stays resolvable if it is loaded."""
+        with self._lock:
+            self._stopped |= {adapter_id}
+            self._publish()
+
+    def resume_canary(self, adapter_id: str) -> None:
+        """Take back stop_canary()."""
+        with self._lock:
+            self._stopped -= {adapter_id}
+            self._publish()
+
+    def _follow(self) -> None:
+        while not self._stop.is_set():
+            self._wait()
+            if self._stop.is_set():
+                return
+            try:
+                self._refresh()
+            except Exception as error:  # this thread must outlive every failure of the source
+                logger.warning(
+                    "registry not read (%s); serving by epoch %d", error, self.snapshot.epoch,
+                    extra={"action": "registry_away", "age_s": round(self.age_s, 1)},
+                )  # fmt: skip
+
+    def _wait(self) -> None:
+        try:
+            self._source.wait(self._poll_s)
+        except Exception:  # as above; polling goes on without notifications
+            logger.debug("registry notifications lost", exc_info=True)
+            self._stop.wait(self._poll_s)
+
+    def _refresh(self) -> None:
+        began = time.monotonic()
+        rows = self._rows
+        if rows is None or self._source.epoch() != rows.epoch:
+            rows = self._source.snapshot()
+        with self._lock:
+            if rows is not self._rows:
+                self._rows = rows
+                self._publish()
+            self._seen_at = began
+
+    def _publish(self) -> None:
+        """Called with the lock held, so that snapshots follow one another in order."""
+        if self._rows is None:
+            return
+        self._snapshot = RegistrySnapshot.from_rows(self._rows, blocked=self._blocked, stopped=self._stopped)
+        if self._on_change is not None:
+            self._on_change(self._snapshot)

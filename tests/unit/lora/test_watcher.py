@@ -1,0 +1,221 @@
+"""Following the registry: woken, polling, surviving the source, and the local kill switch."""
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from db.errors import DatabaseAway
+from db.rows import AdapterRow, BaseModelRow, EndpointRow, RegistryRows
+from lora.registry import RegistrySnapshot
+from lora.watcher import RegistryWatcher
+
+THEN = datetime(2026, 1, 1, tzinfo=UTC)
+PATIENCE_S = 20.0
+ADAPTER = AdapterRow(
+    id="a", digest="sha256:a", base_model="tiny", endpoint="support", status="canary", traffic_pct=100.0,
+    canary_start=0, loaded=True, store_uri="", config={}, bytes=1, parent=None, replaced=None, run_id=None,
+    created_at=THEN,
+)  # fmt: skip
+ROWS = RegistryRows(
+    epoch=1,
+    base_models=(BaseModelRow(name="tiny", digest="sha256:base", folder="/m", created_at=THEN),),
+    endpoints=(
+        EndpointRow(
+            name="support", tenant="default", base_model="tiny", experiment="e", anchor=None, created_at=THEN
+        ),
+    ),
+    adapters=(ADAPTER,),
+)
+
+
+class FakeSource:
+    """A registry in memory. `away` makes reads fail, `deaf` makes listening fail."""
+
+    def __init__(self) -> None:
+        self.rows, self.away, self.deaf = ROWS, False, False
+        self.snapshots = self.polls = 0
+        self._woken = threading.Event()
+
+    def change(self, *, notify: bool = True) -> None:
+        self.rows = replace(self.rows, epoch=self.rows.epoch + 1)
+        if notify:
+            self._woken.set()
+
+    def epoch(self) -> int:
+        self.polls += 1
+        self._check()
+        return self.rows.epoch
+
+    def snapshot(self) -> RegistryRows:
+        self._check()
+        self.snapshots += 1
+        return self.rows
+
+    def wait(self, timeout_s: float) -> bool:
+        if self.deaf:
+            raise DatabaseAway("listener lost")
+        woken = self._woken.wait(timeout_s)
+        self._woken.clear()
+        return woken
+
+    def close(self) -> None:
+        self._woken.set()
+
+    def _check(self) -> None:
+        if self.away:
+            raise DatabaseAway("server away")
+
+
+class Changes:
+    """Collects the snapshots that on_change is given."""
+
+    def __init__(self) -> None:
+        self.epochs: list[int] = []
+        self._condition = threading.Condition()
+
+    def __call__(self, snapshot: RegistrySnapshot) -> None:
+        with self._condition:
+            self.epochs.append(snapshot.epoch)
+            self._condition.notify_all()
+
+    def wait_for(self, epoch: int) -> bool:
+        with self._condition:
+            return self._condition.wait_for(lambda: epoch in self.epochs, PATIENCE_S)
+
+
+Start = Callable[..., tuple[RegistryWatcher, FakeSource, Changes]]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    running: list[RegistryWatcher] = []
+
+    def begin(poll_s: float = 0.01) -> tuple[RegistryWatcher, FakeSource, Changes]:
+        source, changes = FakeSource(), Changes()
+        watcher = RegistryWatcher(source, changes, poll_s=poll_s)
+        running.append(watcher)
+        watcher.start()
+        return watcher, source, changes
+
+    yield begin
+    for watcher in running:
+        watcher.close()
+
+
+def test_start_reads_the_registry_before_it_returns(start: Start) -> None:
+    watcher, _, changes = start(poll_s=PATIENCE_S)
+    assert watcher.snapshot.epoch == 1
+    assert changes.epochs == [1]
+    assert not watcher.stale
+
+
+def test_start_fails_where_the_registry_cannot_be_read() -> None:
+    source = FakeSource()
+    source.away = True
+    watcher = RegistryWatcher(source)
+    with pytest.raises(DatabaseAway):
+        watcher.start()
+    with pytest.raises(RuntimeError, match="start"):
+        _ = watcher.snapshot
+    watcher.close()
+
+
+def test_a_notification_brings_the_new_snapshot_without_waiting_for_the_poll(start: Start) -> None:
+    watcher, source, changes = start(poll_s=PATIENCE_S)
+    source.change()
+    assert changes.wait_for(2)
+    assert watcher.snapshot.epoch == 2
+
+
+def test_a_lost_notification_is_made_good_by_the_poll(start: Start) -> None:
+    _, source, changes = start()
+    source.change(notify=False)
+    assert changes.wait_for(2)
+
+
+def test_polling_goes_on_while_listening_fails(start: Start) -> None:
+    _, source, changes = start()
+    source.deaf = True
+    source.change(notify=False)
+    assert changes.wait_for(2)
+
+
+def test_an_unchanged_epoch_costs_no_snapshot(start: Start) -> None:
+    _, source, changes = start()
+    polls = source.polls
+    source.change()
+    assert changes.wait_for(2)
+    assert source.polls > polls
+    assert source.snapshots == len(changes.epochs) == 2
+
+
+def test_an_older_epoch_is_taken_too_as_after_a_restore(start: Start) -> None:
+    watcher, source, changes = start()
+    source.rows = replace(ROWS, epoch=0)
+    assert changes.wait_for(0)
+    assert watcher.snapshot.epoch == 0
+
+
+def test_the_last_snapshot_stays_while_the_source_is_away_and_recovers(start: Start) -> None:
+    watcher, source, changes = start()
+    source.away = True
+    polls = source.polls
+    while source.polls < polls + 5:
+        threading.Event().wait(0.005)
+    assert watcher.snapshot.epoch == 1
+    assert watcher.stale
+    source.change()
+    source.away = False
+    assert changes.wait_for(2)
+    assert watcher.snapshot.epoch == 2
+
+
+def test_a_callback_that_fails_does_not_end_the_thread(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    watcher, source, changes = start()
+    failed = threading.Event()
+
+    def explode(snapshot: RegistrySnapshot) -> None:
+        failed.set()
+        raise ValueError(snapshot.epoch)
+
+    monkeypatch.setattr(watcher, "_on_change", explode)
+    source.change()
+    assert failed.wait(PATIENCE_S)
+    monkeypatch.setattr(watcher, "_on_change", changes)
+    source.change()
+    assert changes.wait_for(3)
+
+
+def test_the_kill_switch_blocks_and_unblocks_a_digest(start: Start) -> None:
+    watcher, source, changes = start()
+    watcher.block("sha256:a")
+    assert watcher.snapshot.resolve("a") is None
+    assert watcher.local_stops == {"digests": ["sha256:a"]}
+    source.change()
+    assert changes.wait_for(2)
+    assert watcher.snapshot.resolve("a") is None
+    watcher.unblock("sha256:a")
+    assert watcher.snapshot.resolve("a") is not None
+    assert watcher.local_stops == {}
+
+
+def test_the_kill_switch_works_while_the_source_is_away(start: Start) -> None:
+    watcher, source, _ = start()
+    source.away = True
+    target = watcher.snapshot.resolve("support")
+    assert target is not None
+    assert watcher.snapshot.assign(target, "u").variant == "canary"
+    watcher.stop_canary("a")
+    assert watcher.snapshot.assign(target, "u").variant == "base"
+    assert watcher.local_stops == {"canaries": ["a"]}
+    watcher.resume_canary("a")
+    assert watcher.snapshot.assign(target, "u").variant == "canary"
+
+
+def test_closing_twice_and_before_the_start_is_harmless() -> None:
+    watcher = RegistryWatcher(FakeSource())
+    watcher.close()
+    watcher.close()
