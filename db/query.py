@@ -29,6 +29,8 @@ def load(module: str) -> dict[str, bytes]:
     """
     text = (_FOLDER / f"{module}.sql").read_text()
     heads = list(_HEAD.finditer(text))
+    if not heads:
+        raise ValueError(f"db/queries/{module}.sql holds no line '-- name: purpose'")
     queries: dict[str, bytes] = {}
     for head, following in zip(heads, [*heads[1:], None], strict=True):
         name = head["name"]
@@ -36,8 +38,6 @@ def load(module: str) -> dict[str, bytes]:
             raise ValueError(f"db/queries/{module}.sql names {name!r} twice")
         body = text[head.end() : following.start() if following else len(text)]
         queries[name] = body.strip().rstrip(";").encode()
-    if not queries:
-        raise ValueError(f"db/queries/{module}.sql holds no line '-- name: purpose'")
     return queries
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import random
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -313,22 +314,19 @@ def test_the_moment_must_be_past_and_the_endpoint_known(db: Database, answer: An
         datasets.freeze_kto(db, FreezeParams(endpoint="nosuch"))
 
 
-def test_a_writer_under_way_is_before_the_moment_or_not_at_all(
-    db: Database, answer: Answer, make_request: Callable[..., RequestRecord]
-) -> None:
+def test_a_freeze_waits_for_writers_under_way(db: Database, answer: Answer) -> None:
     answer(1)
     record = answer(completion="rated late")
-    with psycopg.connect(db.url) as writer:
+    waiting = "SELECT count(*) FROM pg_locks WHERE relation = 'obs.feedback'::regclass AND NOT granted"
+    with ThreadPoolExecutor(1) as pool, psycopg.connect(db.url) as writer:
         writer.execute(
             "INSERT INTO obs.feedback (tenant, request_id, kind, value, actor)"
             " VALUES ('default', %s, 'thumbs', 1, 'ann')",
             (record.id,),
         )
-        with db.transaction() as connection:
-            blocked = connection.execute(
-                b"SELECT mode FROM pg_locks WHERE relation = 'obs.feedback'::regclass AND granted"
-            ).fetchall()
-        assert {"mode": "RowExclusiveLock"} in blocked
+        freezing = pool.submit(datasets.freeze_kto, db, PARAMS)
+        while writer.execute(waiting).fetchone() == (0,):
+            assert not freezing.done()
         writer.commit()
-    snapshot = datasets.freeze_kto(db, PARAMS)
+        snapshot = freezing.result()
     assert snapshot.rows == 2
