@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 
 from engine.lora import AdapterWeights
+from lora.errors import AdapterNotFound
 from lora.folders import remove
 from lora.format import DEFAULT_LIMITS, Limits, check_against, read_adapter
 from lora.store import AdapterStore, local_folder
@@ -45,7 +46,10 @@ class AdapterLoader:
         """
         try:
             return self._load(digest, force)
-        except FileNotFoundError:  # another replica on this machine dropped the local copy meanwhile
+        except (
+            FileNotFoundError,
+            AdapterNotFound,
+        ):  # another replica on this machine dropped the local copy meanwhile
             return self._load(digest, force)
 
     def forget(self, digest: str) -> None:
