@@ -1,0 +1,125 @@
+"""From a checked body to generations ready to start: name resolved, prompt tokenised, replica chosen.
+
+Everything that is fixed for a request is fixed here, once: the adapter version, the replica, the sampling
+parameters. Knows no HTTP.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from serve.answers.chat import ChatFormat
+from serve.answers.shared import Head, fingerprint
+from serve.answers.text import TextFormat
+from serve.caller import Caller
+from serve.errors import InvalidField
+from serve.fleet import Fleet
+from serve.generation import Generation
+from serve.ids import uuid7
+from serve.metrics import Meter, Metrics
+from serve.order import Order, Prompt
+from serve.protocol.chat import ChatBody
+from serve.protocol.completions import CompletionBody
+from serve.record.keeper import Keeper
+from serve.routing import Router
+
+LONG_TEXT = 20_000
+"""Characters above which a prompt is tokenised on a thread, not to hold up the other streams."""
+
+Format = ChatFormat | TextFormat
+
+
+@dataclass(frozen=True, slots=True)
+class Performance:
+    """A request ready to start."""
+
+    generations: list[Generation]
+    format: Format
+    prompts: int
+    headers: dict[str, str]
+
+    def close(self) -> None:
+        """Free the replica of what was started and not finished."""
+        for generation in self.generations:
+            generation.close()
+
+
+class Conductor:
+    """Makes performances out of bodies."""
+
+    def __init__(self, router: Router, fleet: Fleet, keeper: Keeper, metrics: Metrics) -> None:
+        self._router = router
+        self._fleet = fleet
+        self._keeper = keeper
+        self._metrics = metrics
+
+    async def chat(self, body: ChatBody, caller: Caller) -> Performance:
+        """Raises UnknownModel, BadRequest, NoReplica and the tokenizer's errors."""
+        caller = caller.with_parent(body.metadata.get("parent_request_id"), "metadata.parent_request_id")
+        order = self._order(body, caller)
+        tokenizer = order.route.model.tokenizer
+        messages = tuple(message.plain() for message in body.messages)
+        ids = await _encoded(
+            sum(len(message["content"]) for message in messages),
+            lambda: tokenizer.encode_chat(
+                messages,
+                add_generation_prompt=body.add_generation_prompt,
+                **body.chat_template_kwargs,
+            ),
+        )
+        head = _head("chatcmpl", order)
+        shape = ChatFormat(head, tokenizer, body.wanted_logprobs, body.include_usage)
+        return self._perform(order, [Prompt(tuple(ids), messages)], shape)
+
+    async def complete(self, body: CompletionBody, caller: Caller) -> Performance:
+        """Raises UnknownModel, BadRequest, NoReplica and the tokenizer's errors."""
+        order = self._order(body, caller)
+        prompts = [await _prompt(order, prompt) for prompt in body.prompt]
+        head = _head("cmpl", order)
+        shape = TextFormat(head, order.route.model.tokenizer, body.wanted_logprobs, body.include_usage)
+        return self._perform(order, prompts, shape)
+
+    def _order(self, body: ChatBody | CompletionBody, caller: Caller) -> Order:
+        key = body.user_key or caller.user or caller.id
+        return Order(body, caller, self._router.route(body.model, key))
+
+    def _perform(self, order: Order, prompts: Sequence[Prompt], shape: Format) -> Performance:
+        route = order.route
+        member = self._fleet.pick(route.model.name, route.adapter_digest)
+        wanted = [order.wanted(prompt, member.report.max_model_len) for prompt in prompts]
+        self._metrics.requested(
+            route.endpoint, route.variant, route.adapter_id, order.body.n, wanted[0].max_tokens
+        )
+        meter = Meter(self._metrics, route.model.name, route.adapter_id or "base")
+        generations: list[Generation] = []
+        for prompt, want in zip(prompts, wanted, strict=True):
+            for _ in range(order.body.n):
+                index = len(generations)
+                record_id = uuid7() if index else order.caller.id
+                entry = self._keeper.entry(order.record(record_id, prompt))
+                job = order.job(index, record_id, prompt, want)
+                generations.append(Generation(job, member.link, route.model.tokenizer, entry, meter))
+        ids = [generation.job.request.id for generation in generations]
+        return Performance(generations, shape, len(prompts), order.headers(ids))
+
+
+def _head(kind: str, order: Order) -> Head:
+    print_ = fingerprint(order.route.base_digest, order.route.adapter_digest)
+    return Head(f"{kind}-{order.caller.id}", int(time.time()), order.route.requested, print_)
+
+
+async def _prompt(order: Order, prompt: str | list[int]) -> Prompt:
+    tokenizer, vocabulary = order.route.model.tokenizer, order.route.model.spec.vocab_size
+    if isinstance(prompt, str):
+        ids = await _encoded(len(prompt), lambda: tokenizer.encode(prompt))
+        if not ids:
+            raise InvalidField("prompt is empty; at least one token is needed", "prompt")
+        return Prompt(tuple(ids), ({"role": "prompt", "content": prompt},))
+    if (worst := max(prompt)) >= vocabulary:
+        raise InvalidField(f"prompt has token id {worst}; allowed: 0 to {vocabulary - 1}", "prompt")
+    return Prompt(tuple(prompt), ({"role": "prompt", "content": tokenizer.decode(prompt)},))
+
+
+async def _encoded(size: int, encode: Callable[[], list[int]]) -> list[int]:
+    return await asyncio.to_thread(encode) if size > LONG_TEXT else encode()

@@ -1,0 +1,125 @@
+"""One gateway process, assembled: what its routes need, started and stopped in the right order.
+
+It listens to the registry, keeps connections to the replicas, keeps the request record. It holds no weights
+and never imports torch.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import uuid4
+
+import db.feedback
+import db.requests
+from db.database import Database
+from db.rows import FeedbackRecord, RequestRecord
+from lora.registry import RegistrySnapshot
+from lora.registry_source import DatabaseSource
+from lora.store import FileStore
+from lora.watcher import RegistryWatcher
+from serve.admin import AdapterAdmin
+from serve.auth import Doorkeeper
+from serve.conductor import Conductor
+from serve.config import AppConfig
+from serve.directory import GatewayReport, ReplicaReport, View
+from serve.fleet import Fleet
+from serve.metrics import Health, Metrics
+from serve.record import Recorder, SpoolWriter
+from serve.record.keeper import Keeper
+from serve.routing import Router, load_model
+
+FLUSH_S = 5.0
+
+Exchange = Callable[[GatewayReport], Awaitable[View]]
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseSink:
+    """Where the recorder puts records."""
+
+    database: Database
+
+    def requests(self, records: Sequence[RequestRecord]) -> None:
+        db.requests.insert_batch(self.database, records)
+
+    def feedback(self, records: Sequence[FeedbackRecord]) -> None:
+        db.feedback.insert_batch(self.database, records)
+
+
+class Gateway:
+    """Everything that the routes of one gateway use."""
+
+    def __init__(self, config: AppConfig, token: str, exchange: Exchange) -> None:
+        self.config = config
+        self.id = f"gateway-{uuid4().hex[:8]}"
+        self.database = Database(config.database_url)
+        self.watcher = RegistryWatcher(DatabaseSource(config.database_url))
+        models = {model.name: load_model(model) for model in config.models}
+        self.router = Router(self._snapshot, models)
+        self.fleet = Fleet(
+            lambda: exchange(GatewayReport(gateway=self.id, epoch=self._snapshot().epoch)), token
+        )
+        self.spool = SpoolWriter(config.spool_dir, max_bytes=config.spool_bytes)
+        self.recorder = Recorder(self.spool, DatabaseSink(self.database))
+        self.keeper = Keeper(self.spool)
+        self.metrics = Metrics(self._reports, self._health)
+        self.conductor = Conductor(self.router, self.fleet, self.keeper, self.metrics)
+        self.doorkeeper = Doorkeeper(config.admin_key, {} if config.require_api_key else None)
+        store = FileStore(config.store_root)
+        self.admin = AdapterAdmin(config, models, self.database, store, self.fleet, self._snapshot)
+
+    async def start(self) -> None:
+        """Raises DatabaseAway when the registry has never been read: there is nothing to route by."""
+        await asyncio.to_thread(self.watcher.start)
+        self.recorder.start()
+        self.fleet.start()
+
+    async def close(self) -> None:
+        """Called once no request is under way; what the database does not take now, the spool keeps."""
+        await self.fleet.close()
+        await asyncio.to_thread(self.recorder.stop, FLUSH_S)
+        self.spool.close()
+        await asyncio.to_thread(self.watcher.close)
+        await asyncio.to_thread(self.database.close)
+
+    def health_report(self) -> dict[str, Any]:
+        """unavailable: a base model has no replica. degraded: it serves, and something is away."""
+        health = self._health()
+        replicas = {model.name: len(self.fleet.members(model.name)) for model in self.config.models}
+        lost = health.records_dropped + health.records_refused
+        fine = health.database_ok and not self.watcher.local_stops and not lost
+        status = "unavailable" if not all(replicas.values()) else "ok" if fine else "degraded"
+        return {
+            "status": status,
+            "replicas": replicas,
+            "database": {"ok": health.database_ok, "error": self.recorder.state.last_error},
+            "registry": {"epoch": self._snapshot().epoch, "stale_s": round(health.registry_stale_s, 1)},
+            "local_stops": self.watcher.local_stops,
+            "records": {
+                "spool_bytes": health.spool_bytes,
+                "stored": health.records_stored,
+                "dropped": health.records_dropped,
+                "refused": health.records_refused,
+            },
+        }
+
+    def _snapshot(self) -> RegistrySnapshot:
+        return self.watcher.snapshot
+
+    def _reports(self) -> list[ReplicaReport]:
+        return [member.report for member in self.fleet.members()]
+
+    def _health(self) -> Health:
+        state = self.recorder.state
+        return Health(
+            database_ok=state.database_ok and not self.watcher.stale,
+            registry_stale_s=self.watcher.age_s if self.watcher.stale else 0.0,
+            spool_bytes=self.spool.bytes,
+            records_stored=state.stored,
+            records_dropped=self.keeper.dropped,
+            records_refused=state.refused,
+        )

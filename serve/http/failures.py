@@ -1,0 +1,59 @@
+"""Every failure leaves the gateway in one shape: {"error": {"message", "type", "param", "code"}}."""
+
+import logging
+from collections.abc import Callable
+
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from serve.errors import ErrorAnswer, answer_for
+
+logger = logging.getLogger(__name__)
+
+
+class Failures:
+    """The outermost layer: turns an exception into its answer, unless an answer has begun."""
+
+    def __init__(self, app: ASGIApp, count: Callable[[str], None]) -> None:
+        self._app = app
+        self._count = count
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        begun = False
+
+        async def sending(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, sending)
+        except ClientDisconnect:
+            return  # nobody is left to be answered
+        except Exception as error:  # the boundary to HTTP: whatever happened, the client gets an answer
+            answer = answer_for(error)
+            self._count(answer.body["error"]["code"])
+            if answer.status >= 500:
+                logger.error("request failed", exc_info=error, extra={"action": "request_failed"})
+            if begun:
+                raise
+            await respond(answer)(scope, receive, send)
+
+
+def respond(answer: ErrorAnswer) -> Response:
+    """An error as a response."""
+    return JSONResponse(answer.body, answer.status, answer.headers)
+
+
+async def on_http_exception(request: Request, error: Exception) -> Response:
+    """Unknown paths and methods, in our shape."""
+    assert isinstance(error, HTTPException)
+    code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "invalid_request")
+    message = f"{error.detail}: {request.method} {request.url.path}"
+    detail = {"message": message, "type": "invalid_request_error", "param": None, "code": code}
+    return JSONResponse({"error": detail}, error.status_code, dict(error.headers or {}))

@@ -1,0 +1,39 @@
+"""POST /v1/feedback: one act of feedback, acknowledged once the spool has it."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from fastapi import APIRouter
+from starlette.requests import Request
+
+from db.rows import FeedbackRecord
+from serve.caller import read_caller
+from serve.gateway import Gateway
+from serve.http.body import read_object
+from serve.protocol.admin import parse_feedback
+
+
+def router(gateway: Gateway) -> APIRouter:
+    """The one route."""
+    routes = APIRouter()
+
+    @routes.post("/v1/feedback", status_code=202)
+    async def feedback(request: Request) -> dict[str, Any]:
+        caller = read_caller(request.headers, gateway.doorkeeper.tenant(request.headers))
+        body = parse_feedback(await read_object(request, gateway.config.max_body_bytes))
+        record = FeedbackRecord(
+            id=caller.id,
+            tenant=caller.tenant,
+            request_id=body.request_id,
+            kind=body.kind,
+            value=body.value,
+            text=body.text,
+            actor=body.user or caller.user or "anonymous",
+            idempotency_key=body.idempotency_key,
+            at=datetime.now(UTC),
+        )
+        gateway.keeper.feedback(record)
+        gateway.metrics.feedback.labels(body.kind).inc()
+        return {"id": record.id, "object": "feedback", "request_id": record.request_id, "kind": record.kind}
+
+    return routes

@@ -1,0 +1,74 @@
+"""POST /v1/chat/completions and /v1/completions: one body, one answer, whole or streamed."""
+
+import contextlib
+from collections.abc import AsyncGenerator
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from serve import sse
+from serve.answers.shared import collect, usage
+from serve.caller import read_caller
+from serve.conductor import Performance
+from serve.errors import answer_for
+from serve.gateway import Gateway
+from serve.generation import Piece, merged, start_all
+from serve.http.body import read_object, while_connected
+from serve.http.stream import EventStream
+from serve.protocol.chat import parse_chat
+from serve.protocol.completions import parse_completion
+
+
+def router(gateway: Gateway) -> APIRouter:
+    """The two routes of one gateway."""
+    routes = APIRouter()
+
+    @routes.post("/v1/chat/completions")
+    async def chat(request: Request) -> Response:
+        caller = read_caller(request.headers, gateway.doorkeeper.tenant(request.headers))
+        body = parse_chat(await read_object(request, gateway.config.max_body_bytes))
+        return await _answer(request, await gateway.conductor.chat(body, caller), body.stream)
+
+    @routes.post("/v1/completions")
+    async def complete(request: Request) -> Response:
+        caller = read_caller(request.headers, gateway.doorkeeper.tenant(request.headers))
+        body = parse_completion(await read_object(request, gateway.config.max_body_bytes))
+        return await _answer(request, await gateway.conductor.complete(body, caller), body.stream)
+
+    return routes
+
+
+async def _answer(request: Request, performance: Performance, stream: bool) -> Response:
+    """A stream begins only once the replica has taken all choices, so a refusal still has its status."""
+    generations = performance.generations
+    if stream:
+        await while_connected(request, start_all(generations))
+        return EventStream(_events(performance), performance.headers, performance.close)
+    pieces = await while_connected(request, _all_pieces(performance))
+    answer = performance.format.whole(
+        collect(pieces, len(generations)), usage(generations, performance.prompts)
+    )
+    return JSONResponse(answer, headers=performance.headers)
+
+
+async def _all_pieces(performance: Performance) -> list[Piece]:
+    await start_all(performance.generations)
+    async with contextlib.aclosing(merged(performance.generations)) as pieces:
+        return [piece async for piece in pieces]
+
+
+async def _events(performance: Performance) -> AsyncGenerator[bytes, None]:
+    """The events of a stream; a failure in the middle becomes an event, and the stream ends in order."""
+    shape, generations = performance.format, performance.generations
+    async with contextlib.aclosing(merged(generations)) as pieces:
+        try:
+            for chunk in shape.opening(len(generations)):
+                yield sse.event(chunk)
+            async for piece in pieces:
+                if part := b"".join(map(sse.event, shape.chunks(piece))):
+                    yield part
+            ending = map(sse.event, shape.closing(usage(generations, performance.prompts)))
+            yield b"".join(ending) + sse.DONE
+        except Exception as error:  # the status line has gone out: an event is the only way left to say it
+            yield sse.event(answer_for(error).body) + sse.DONE

@@ -1,0 +1,122 @@
+"""One request, understood: what is asked, by whom, of which adapter. Makes jobs and records of it."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Literal
+from urllib.parse import quote
+
+from db.rows import RequestRecord
+from engine.records import Request
+from serve.caller import Caller
+from serve.errors import ContextTooLong
+from serve.generation import Job
+from serve.protocol.chat import ChatBody
+from serve.protocol.completions import CompletionBody
+from serve.protocol.sampling import Wanted, to_sampling
+from serve.routing import Route
+
+# Parts of a body that the record keeps elsewhere, or not at all.
+_NOT_PARAMETERS = {"messages", "prompt", "model", "stream", "stream_options", "user", "safety_identifier"}
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """One prompt: its token ids, and how the record shows it."""
+
+    ids: tuple[int, ...]
+    shown: tuple[dict[str, Any], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A checked body with its caller and its route."""
+
+    body: ChatBody | CompletionBody
+    caller: Caller
+    route: Route
+
+    @property
+    def api(self) -> Literal["chat", "completions"]:
+        return "chat" if isinstance(self.body, ChatBody) else "completions"
+
+    def wanted(self, prompt: Prompt, max_model_len: int) -> Wanted:
+        """max_tokens, clamped to the room that the prompt leaves. Raises ContextTooLong if it leaves none."""
+        room = max_model_len - len(prompt.ids)
+        if room < 1:
+            param = "messages" if isinstance(self.body, ChatBody) else "prompt"
+            raise ContextTooLong(len(prompt.ids), max_model_len, param)
+        return Wanted(
+            room if self.body.limit is None else min(self.body.limit, room), self.body.wanted_logprobs
+        )
+
+    def job(self, index: int, record_id: str, prompt: Prompt, wanted: Wanted) -> Job:
+        """The `index`-th choice of the whole answer."""
+        request = Request(
+            id=record_id,
+            prompt=prompt.ids,
+            sampling=to_sampling(self.body, wanted, index % self.body.n),
+            adapter=self.route.adapter_digest,
+            # Tenants never share prefix blocks, so none can learn another's prompts by timing.
+            cache_salt=f"{self.caller.tenant}\x1f{self.body.cache_salt}",
+            priority=self.body.priority,
+        )
+        return Job(
+            index, request, self.route.forced, tuple(self.body.stop), self.body.include_stop_str_in_output
+        )
+
+    def record(self, record_id: str, prompt: Prompt) -> RequestRecord:
+        """The record as it stands if this process dies now."""
+        now, route, caller = datetime.now(UTC), self.route, self.caller
+        return RequestRecord(
+            id=record_id,
+            tenant=caller.tenant,
+            endpoint=route.endpoint,
+            requested_model=route.requested,
+            base_model=route.model.name,
+            base_digest=route.base_digest,
+            adapter_id=route.adapter_id,
+            adapter_digest=route.adapter_digest,
+            assigned_adapter_id=route.assigned_adapter_id,
+            variant=route.variant,
+            bucket=route.bucket,
+            experiment=route.experiment,
+            user_key=route.key,
+            parent_id=caller.parent,
+            api=self.api,
+            started_at=now,
+            finished_at=now,
+            finish_reason="interrupted",
+            error=None,
+            prompt_tokens=len(prompt.ids),
+            cached_tokens=0,
+            completion_tokens=0,
+            queue_ms=None,
+            ttft_ms=None,
+            duration_ms=0.0,
+            sampling=self._parameters(),
+            stream=self.body.stream,
+            source=caller.source,
+            messages=list(prompt.shown),
+            completion="",
+        )
+
+    def headers(self, ids: list[str]) -> dict[str, str]:
+        """Response headers that say who answers; `ids` are those of the choices' records."""
+        headers = {
+            "x-request-id": _printable(self.caller.sent_id or self.caller.id),
+            "x-noria-request-id": self.caller.id,
+            "x-noria-adapter": _printable(self.route.adapter_id or "base"),
+            "x-noria-variant": self.route.variant,
+        }
+        return headers | ({"x-noria-choice-ids": ",".join(ids)} if len(ids) > 1 else {})
+
+    def _parameters(self) -> dict[str, Any]:
+        """What the client set, beside the prompt and who it is."""
+        parameters = self.body.model_dump(exclude=_NOT_PARAMETERS, exclude_unset=True)
+        conversation = self.caller.conversation
+        return parameters | ({"conversation": conversation} if conversation else {})
+
+
+def _printable(text: str) -> str:
+    """A header carries ASCII only; other characters are percent-encoded."""
+    return quote(text, safe=" !#$&'()*+,/:;=?@[]-._~")
