@@ -152,10 +152,9 @@ def _store(connection: Connection, head: dict[str, Any], kept: Sequence[dict[str
     made = connection.execute(_Q["insert_snapshot"], head).fetchone()
     assert made is not None, "INSERT ... RETURNING returns its row"
     snapshot_id = made["id"]
-    with connection.cursor() as cursor:
-        cursor.executemany(
-            _Q["insert_row"],
-            [{**row, "snapshot_id": snapshot_id, "ordinal": place} for place, row in enumerate(kept)],
-        )
+    columns = ("request_id", "origin", "label", "payload", "payload_hash")
+    with connection.cursor() as cursor, cursor.copy(_Q["copy_rows"]) as copy:
+        for place, row in enumerate(kept):
+            copy.write_row((snapshot_id, place, *(row[column] for column in columns)))
     connection.execute(_Q["audit"], {"id": snapshot_id, "set_hash": head["set_hash"], "rows": head["rows"]})
     return one_row(connection, SnapshotRow, _Q["snapshot"], "snapshot", {"id": snapshot_id})

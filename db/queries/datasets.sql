@@ -73,22 +73,22 @@ WITH log AS MATERIALIZED (
     SELECT s.*, row_number() OVER (PARTITION BY fits, is_held_out, is_agreed, prompt_hash, completion_hash
                                    ORDER BY id, origin) AS copy
     FROM settled s
-), hashed AS (
-    SELECT f.*, encode(obs.json_hash(payload), 'hex') AS payload_hash
-    FROM first_seen f
-), drawn AS (
-    SELECT h.*, sha256(convert_to(%(seed)s::bigint || ':' || payload_hash, 'UTF8')) AS draw FROM hashed h
 ), judged AS (
-    SELECT d.*, CASE
+    SELECT f.*, CASE
                WHEN NOT fits THEN 'length'
                WHEN is_held_out THEN 'held_out'
                WHEN NOT is_agreed THEN 'conflict'
                WHEN copy > 1 THEN 'duplicate' END AS fell
-    FROM drawn d
-), capped AS (
-    SELECT j.*, coalesce(fell, CASE WHEN row_number() OVER (PARTITION BY fell, user_key ORDER BY draw)
-                                         > %(per_user_cap)s THEN 'user_cap' END) AS fell_at
+    FROM first_seen f
+), hashed AS MATERIALIZED (
+    SELECT j.*, CASE WHEN fell IS NULL THEN encode(obs.json_hash(payload), 'hex') END AS payload_hash
     FROM judged j
+), drawn AS (
+    SELECT h.*, sha256(convert_to(%(seed)s::bigint || ':' || payload_hash, 'UTF8')) AS draw FROM hashed h
+), capped AS (
+    SELECT d.*, coalesce(fell, CASE WHEN row_number() OVER (PARTITION BY fell, user_key ORDER BY draw)
+                                         > %(per_user_cap)s THEN 'user_cap' END) AS fell_at
+    FROM drawn d
 ), placed AS (
     -- Shuffled by the seed; then each label is spread evenly, so that every batch sees both.
     SELECT c.*, (row_number() OVER (PARTITION BY fell_at, label ORDER BY draw) - 0.5)
@@ -116,9 +116,8 @@ VALUES (%(tenant)s, %(endpoint)s, %(method)s, %(as_of)s, %(seed)s, %(params)s, %
         %(desirable)s, %(undesirable)s, %(set_hash)s, %(created_by)s)
 RETURNING id::text AS id;
 
--- insert_row: add a row of a snapshot.
-INSERT INTO train.snapshot_row (snapshot_id, ordinal, request_id, origin, label, payload, payload_hash)
-VALUES (%(snapshot_id)s, %(ordinal)s, %(request_id)s, %(origin)s, %(label)s, %(payload)s::jsonb, %(payload_hash)s);
+-- copy_rows: add the rows of a snapshot.
+COPY train.snapshot_row (snapshot_id, ordinal, request_id, origin, label, payload, payload_hash) FROM STDIN;
 
 -- audit: note the freeze in the ledger.
 SELECT audit.append('snapshot.frozen', %(id)s::text,

@@ -1,0 +1,55 @@
+"""The records that cross the border of db: one frozen dataclass per kind of row.
+
+Plain data with no SQL and no third-party import, so any package may hold them. Times are
+timezone-aware UTC datetimes, ids are UUID strings, shares are per cent (0 to 100, two decimals).
+"""
+
+from db.rows.canary import ArmFigures, CanaryStatus
+from db.rows.evaluation import EvalCaseRow, EvalMetricRow, EvalResultRow
+from db.rows.lineage import AuditEventRow, AuditProblem, ProvenanceRow, TaughtRow
+from db.rows.serving import AdapterEventRow, AdapterRow, BaseModelRow, BlockerRow, EndpointRow, RegistryRows
+from db.rows.traffic import ConsentRow, FeedbackRecord, RequestRecord
+from db.rows.training import FreezeParams, RunRow, SnapshotItem, SnapshotRow
+from db.rows.words import (
+    AdapterStatus,
+    FeedbackKind,
+    Finish,
+    Json,
+    RequestSource,
+    RunStatus,
+    Variant,
+    Verdict,
+)
+
+__all__ = [
+    "AdapterEventRow",
+    "AdapterRow",
+    "AdapterStatus",
+    "ArmFigures",
+    "AuditEventRow",
+    "AuditProblem",
+    "BaseModelRow",
+    "BlockerRow",
+    "CanaryStatus",
+    "ConsentRow",
+    "EndpointRow",
+    "EvalCaseRow",
+    "EvalMetricRow",
+    "EvalResultRow",
+    "FeedbackKind",
+    "FeedbackRecord",
+    "Finish",
+    "FreezeParams",
+    "Json",
+    "ProvenanceRow",
+    "RegistryRows",
+    "RequestRecord",
+    "RequestSource",
+    "RunRow",
+    "RunStatus",
+    "SnapshotItem",
+    "SnapshotRow",
+    "TaughtRow",
+    "Variant",
+    "Verdict",
+]
