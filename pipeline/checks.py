@@ -45,6 +45,36 @@ def check_tensors(tensors: Iterable[tuple[str, torch.Tensor]]) -> Mapping[str, f
     return {"lora_b_min": min(norms), "lora_b_max": max(norms)}
 
 
+def check_stops(model: Any, probes: Sequence[Sequence[int]], least: float = 0.5) -> Mapping[str, float]:
+    """Training has not unlearnt where an answer ends; returns the mean probability of the stop token.
+
+    Each probe ends with its stop token; `model` is a PEFT model. Raises: AdapterUnsound when the adapter
+    gives that token less than `least` times the probability the base gives it.
+    """
+    if not probes:
+        return {}
+    trained = _stop_probability(model, probes)
+    with model.disable_adapter():
+        base = _stop_probability(model, probes)
+    if trained < least * base:
+        raise AdapterUnsound(
+            f"the mean probability of ending a wanted answer fell from {base:.3g} to {trained:.3g}; "
+            f"allowed: at least {least:g} times the base's"
+        )
+    return {"stop_probability": trained, "stop_probability_base": base}
+
+
+def _stop_probability(model: Any, probes: Sequence[Sequence[int]]) -> float:
+    model.eval()
+    total = 0.0
+    with torch.no_grad():
+        for ids in probes:
+            known = torch.tensor([list(ids[:-1])], device=model.device)
+            last = model(input_ids=known, logits_to_keep=1).logits[0, -1].float()
+            total += float(last.softmax(-1)[ids[-1]])
+    return total / len(probes)
+
+
 def stamp_base(folder: Path, base_name: str, base_digest: str) -> None:
     """Write the base's name and digest where PEFT put the path the model happened to be loaded from."""
     path = folder / "adapter_config.json"

@@ -77,10 +77,10 @@ class AlteredSnapshot(BadDataset):
 class StopTokenMissing(BadDataset):
     """The chat template does not end an answer with a stop token of the base model."""
 
-    def __init__(self, stop_ids: tuple[int, ...]) -> None:
+    def __init__(self, stop_id: int) -> None:
         super().__init__(
-            f"no finished answer ends with a stop token of the base model {list(stop_ids)} after its chat "
-            "template; a model trained on these rows would not learn to stop"
+            f"no finished answer holds the base model's stop token {stop_id} after its chat template; "
+            "a model trained on these rows would not learn to stop"
         )
 
 

@@ -44,7 +44,7 @@ def run(job: Job, events: EventStream) -> None:
     import torch
     from transformers import AutoTokenizer
 
-    from pipeline.checks import check_losses, check_tensors, stamp_base
+    from pipeline.checks import check_losses, check_stops, check_tensors, stamp_base
 
     torch.set_num_threads(job.threads)
     started = time.monotonic()
@@ -63,10 +63,13 @@ def run(job: Job, events: EventStream) -> None:
     events.send("stage", stage="checking")
     check_losses(curve.losses)
     norms = check_tensors(trainer.model.named_parameters())
+    stops = check_stops(trainer.model, prepared.probes)
     folder = Path(job.output_folder) / ADAPTER
     trainer.model.save_pretrained(folder, selected_adapters=["default"])
     stamp_base(folder, job.base_name, job.base_digest)
-    events.send("done", seconds=time.monotonic() - started, steps=len(curve.losses), device=device, **norms)
+    events.send(
+        "done", seconds=time.monotonic() - started, steps=len(curve.losses), device=device, **norms, **stops
+    )
 
 
 def _curve_callback(events: EventStream) -> Any:

@@ -23,10 +23,14 @@ JsonRow = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """Rows in training order, in the columns the method's trainer wants, and the figures to report."""
+    """Rows in training order, in the columns the method's trainer wants, and the figures to report.
+
+    `probes` are token ids of some wanted, finished answers, prompt included, up to and with the stop token.
+    """
 
     rows: Sequence[JsonRow]
     figures: Mapping[str, Any]
+    probes: Sequence[Sequence[int]] = ()
 
 
 class Method(Protocol, Generic[Options]):

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase, Trainer, TrainerCallback
 
 
+PROBES = 8
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KtoOptions:
     """`max_length` in tokens. The defaults fit a model of some hundred million weights."""
@@ -77,7 +80,12 @@ class _Measured:
     label: bool
     row: JsonRow
     prompt_tokens: int
-    answer_ids: tuple[int, ...]
+    ids: tuple[int, ...]
+
+    @property
+    def finished(self) -> bool:
+        """Whether the model ended the answer itself; an edit ends where its author ended it."""
+        return str(self.row.get("finish_reason", "stop")) == "stop"
 
 
 def weights(desirable: int, undesirable: int) -> tuple[float, float]:
@@ -127,12 +135,13 @@ class Kto:
         ordered = whole_batches(spread(kept, job.seed), options.batch_size)
         ordered = ordered[: options.steps(len(ordered)) * options.batch_size]
         self.check([row.row for row in ordered], options, job.limits)
-        _require_stop_token(ordered, tokenizer)
+        probes = _stop_probes(ordered, tokenizer)
         desirable = sum(row.label for row in ordered)
         up, down = weights(desirable, len(ordered) - desirable)
-        lengths = [row.prompt_tokens + len(row.answer_ids) for row in ordered]
+        lengths = [len(row.ids) for row in ordered]
         return Prepared(
             rows=[_columns(row) for row in ordered],
+            probes=probes,
             figures={
                 "n_in": len(rows),
                 "n_dropped": n_dropped,
@@ -168,14 +177,17 @@ def _measure(row: JsonRow, tokenizer: PreTrainedTokenizerBase) -> _Measured:
     shared = 0
     while shared < min(len(prompt), len(whole)) and prompt[shared] == whole[shared]:
         shared += 1
-    return _Measured(str(row["id"]), bool(row["label"]), row, shared, tuple(whole[shared:]))
+    return _Measured(str(row["id"]), bool(row["label"]), row, shared, tuple(whole))
 
 
-def _require_stop_token(rows: Sequence[_Measured], tokenizer: PreTrainedTokenizerBase) -> None:
-    stop_ids = (tokenizer.eos_token_id,)
-    finished = [row for row in rows if row.label and row.row.get("finish_reason", "stop") == "stop"]
-    if finished and not any(set(stop_ids) & set(row.answer_ids) for row in finished):
-        raise StopTokenMissing(stop_ids)
+def _stop_probes(rows: Sequence[_Measured], tokenizer: PreTrainedTokenizerBase) -> list[tuple[int, ...]]:
+    """Up to PROBES finished, desirable answers, each ending with its stop token."""
+    stop_id = tokenizer.eos_token_id
+    wanted = [row for row in rows if row.label and row.finished]
+    ended = [row for row in wanted if stop_id in row.ids[row.prompt_tokens :]]
+    if wanted and not ended:
+        raise StopTokenMissing(stop_id)
+    return [row.ids[: len(row.ids) - row.ids[::-1].index(stop_id)] for row in ended[:PROBES]]
 
 
 def _columns(row: _Measured) -> dict[str, Any]:
@@ -183,5 +195,5 @@ def _columns(row: _Measured) -> dict[str, Any]:
         "prompt": list(row.row["prompt"]),
         "completion": list(row.row["completion"]),
         "label": row.label,
-        "finished": row.row.get("finish_reason", "stop") == "stop",
+        "finished": row.finished,
     }

@@ -1,12 +1,16 @@
 """What a trained adapter must be before anyone else sees it."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 
-from pipeline.checks import check_losses, check_tensors, stamp_base
+from pipeline.checks import check_losses, check_stops, check_tensors, stamp_base
 from pipeline.errors import AdapterUnsound
 
 A = ("layers.0.q_proj.lora_A.default.weight", torch.ones(2, 4))
@@ -52,6 +56,39 @@ def test_sound_tensors_report_the_norms_of_their_b_side() -> None:
 def test_unsound_tensors_are_named(tensors: list[tuple[str, torch.Tensor]], message: str) -> None:
     with pytest.raises(AdapterUnsound, match=message):
         check_tensors(tensors)
+
+
+class Endings:
+    """Stands for a PEFT model: token 2 gets `trained` with the adapter on, `base` with it off."""
+
+    device = "cpu"
+
+    def __init__(self, trained: float, base: float) -> None:
+        self.probability, self.base = trained, base
+
+    def eval(self) -> None: ...
+
+    @contextmanager
+    def disable_adapter(self) -> Iterator[None]:
+        trained, self.probability = self.probability, self.base
+        yield
+        self.probability = trained
+
+    def __call__(self, input_ids: torch.Tensor, logits_to_keep: int) -> Any:
+        assert input_ids.tolist() == [[5, 6]]
+        rest = (1 - self.probability) / 2
+        logits = torch.tensor([[[rest, rest, self.probability]]]).log()
+        return SimpleNamespace(logits=logits)
+
+
+def test_a_stop_token_still_likely_is_reported() -> None:
+    figures = check_stops(Endings(trained=0.4, base=0.6), [[5, 6, 2]])
+    assert figures == {"stop_probability": pytest.approx(0.4), "stop_probability_base": pytest.approx(0.6)}
+
+
+def test_an_unlearnt_stop_token_is_refused() -> None:
+    with pytest.raises(AdapterUnsound, match=r"fell from 0\.6 to 0\.2; allowed: at least 0\.5 times"):
+        check_stops(Endings(trained=0.2, base=0.6), [[5, 6, 2]])
 
 
 def test_the_base_is_written_by_name_and_digest(tmp_path: Path) -> None:

@@ -124,6 +124,8 @@ def test_rows_dropped_within_the_limit_are_reported(tokenizer: PreTrainedTokeniz
     assert (figures["n_in"], figures["n_dropped"], figures["n_trained"]) == (40, 20, 20)
     assert (figures["n_desirable"], figures["n_undesirable"]) == (10, 10)
     assert len(prepared.rows) == 20
+    assert len(prepared.probes) == 8
+    assert {probe[-1] for probe in prepared.probes} == {tokenizer.eos_token_id}
 
 
 def test_rows_sorted_by_label_are_trained_in_the_order_of_the_seed(
