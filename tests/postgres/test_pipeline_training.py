@@ -108,16 +108,11 @@ def test_two_steps_make_a_candidate_with_a_curve_and_a_way_back(
     assert stages == ["loading", "reference", "training", "checking"]
     assert [progress.step for progress in seen if progress.loss is not None] == [1, 2]
 
-
-def test_the_adapter_names_its_base_and_holds_no_other_adapter(
-    db: Database, params: Callable[..., TrainParams], tmp_path: Path
-) -> None:
-    result = train(db, FileStore(tmp_path / "store"), params())
     folder = tmp_path / "runs" / result.run_id / "adapter"
     config = json.loads((folder / "adapter_config.json").read_text())
     assert (config["base_model_name_or_path"], config["revision"]) == ("tiny", DIGEST)
     assert (config["r"], config["lora_alpha"]) == (2, 4)
-    assert not [path for path in folder.iterdir() if path.is_dir()]
+    assert not [path for path in folder.iterdir() if path.is_dir()], "no second adapter beside it"
     with safe_open(folder / "adapter_model.safetensors", framework="pt") as tensors:
         assert len(tensors.keys()) == 2 * 7 * 2
 
