@@ -50,6 +50,8 @@ def freeze_kto(db: Database, params: FreezeParams) -> SnapshotRow:
         "max_chars": params.max_chars,
         "held_out": sorted(params.held_out),
     }
+    with db.transaction() as connection:
+        connection.execute(_Q["analyse"])
     with db.transaction(actor=params.created_by) as connection:
         found = connection.execute(_Q["kto"], values).fetchall()
         counts = _counts(found)

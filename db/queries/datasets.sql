@@ -4,6 +4,9 @@ LOCK TABLE obs.request, obs.content, obs.feedback, obs.consent IN SHARE MODE;
 -- lock_timeout: give up rather than hold every writer back behind a long transaction.
 SET LOCAL lock_timeout = '10s';
 
+-- analyse: give the planner the size of what came lately, which it may not know yet.
+ANALYZE obs.request, obs.content, obs.feedback, obs.consent;
+
 -- moment: the time that a freeze without one of its own gets.
 SELECT clock_timestamp() AS now;
 
