@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     import ray.serve
 
     from serve.config import AppConfig
+
+_OBJECT_STORE = 128 << 20
+"""Bytes: almost nothing travels through Ray's object store here."""
 
 _MAX_SESSION_PATH = 50
 """Ray puts sockets about 57 characters below its folder, and a socket path may have 107."""
@@ -75,7 +79,8 @@ def engine_config(model: ModelSettings, folder: Path) -> EngineConfig:
 def joined(settings: Settings) -> Iterator[None]:
     """A Ray cluster for the length of the block: the one of the settings, or one of this process's own."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    if settings.ray_address is None:
+        _guard(settings.data / "ray.token")
     import ray
 
     if settings.ray_address:
@@ -87,13 +92,22 @@ def joined(settings: Settings) -> Iterator[None]:
             include_dashboard=False,
             log_to_driver=False,
             logging_level=logging.WARNING,
-            object_store_memory=128 << 20,
+            object_store_memory=_OBJECT_STORE,
             _temp_dir=str(_session_folder(settings.data)),
         )
     try:
         yield
     finally:
         ray.shutdown()
+
+
+def _guard(token: Path) -> None:
+    """Let only holders of this instance's token talk to its Ray cluster; read when ray is imported."""
+    if not token.exists():
+        token.touch(mode=0o600)
+        token.write_text(secrets.token_hex(32), encoding="ascii")
+    os.environ["RAY_AUTH_MODE"] = "token"
+    os.environ["RAY_AUTH_TOKEN_PATH"] = str(token)
 
 
 def _session_folder(data: Path) -> Path:
