@@ -89,8 +89,8 @@ class ReferenceAttention(AttentionBackend):
             if span.mask is None:
                 out[span.rows] = _attend_self(q[span.rows], k[span.rows], v[span.rows])
             else:
-                seen = (cache.index_select(0, span.slots) for cache in (keys, values))
-                out[span.rows] = _attend_masked(q[span.rows], *seen, span.mask)
+                seen_k, seen_v = (cache.index_select(0, span.slots) for cache in (keys, values))
+                out[span.rows] = _attend_masked(q[span.rows], seen_k, seen_v, span.mask)
         for group in work.decodes:
             out[group.rows] = _attend_one(q[group.rows], keys, values, group)
         return out

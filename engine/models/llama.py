@@ -56,7 +56,7 @@ class Attention:
     ) -> Tensor:
         fused = _apply(self._qkv, x, batch.lora, self._layer, "qkv")
         widths = [heads * self._head_dim for heads in self._heads]
-        q, k, v = (part.unflatten(-1, (-1, self._head_dim)) for part in fused.split(widths, dim=-1))
+        q, k, v = (part.view(len(x), -1, self._head_dim) for part in torch.split(fused, widths, dim=-1))
         if self._q_norm is not None and self._k_norm is not None:
             q, k = self._q_norm(q), self._k_norm(k)
         q, k = rotate(q, *angles), rotate(k, *angles)
