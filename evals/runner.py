@@ -46,14 +46,14 @@ class MetricResult:
 
 @dataclass(frozen=True, slots=True)
 class SuiteResult:
-    """Everything one run of a suite found; `valid` is False when too much stayed unscored."""
+    """Everything one run of a suite found; `void` names the metrics of which too much stayed unscored."""
 
     suite: str
     suite_hash: str
     model: str
     metrics: tuple[MetricResult, ...]
     cases: tuple[CaseResult, ...]
-    valid: bool
+    void: tuple[str, ...] = ()
 
     def metric(self, name: str) -> MetricResult:
         """The metric of that name. Raises: KeyError naming those there are."""
@@ -90,8 +90,12 @@ def run_suite(
                 progress(len(done), len(suite.cases))
     cases = tuple(done[case.id] for case in suite.cases)
     metrics = tuple(_reduce(metric.name, kinds[metric.name], cases) for metric in suite.metrics)
-    valid = all(m.unscored <= suite.max_unscored * (m.n + m.unscored) and m.n > 0 for m in metrics)
-    return SuiteResult(suite.name, suite.hash, model, metrics, cases, valid)
+    return SuiteResult(suite.name, suite.hash, model, metrics, cases, _void(suite, metrics))
+
+
+def _void(suite: Suite, metrics: tuple[MetricResult, ...]) -> tuple[str, ...]:
+    limits = {spec.name: spec.max_unscored for spec in suite.metrics}
+    return tuple(m.name for m in metrics if m.n == 0 or m.unscored > limits[m.name] * (m.n + m.unscored))
 
 
 def _run_case(

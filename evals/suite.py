@@ -4,13 +4,13 @@ suite.toml:
     tasks = ["facts", "stops"]        # files under evals/tasks
     max_tokens = 96                   # of one answer
     temperature = 0.0
-    max_unscored = 0.1                # share of unscored values above which the suite is void
     [[metric]]
     name = "facts"                    # a metric of one of the tasks
     direction = "higher"              # or "lower"
     floor = 0.5                       # on the confidence bound nearest to it; absent: no floor
     tolerance = 0.1                   # how much worse than the current version it may be
     min_n = 20
+    max_unscored = 0.05               # share of unscored values above which the result is void
     required = true
 
 cases.jsonl, one object a line: {"id", "prompt" or "messages", "expect": [...], "language": "en"}.
@@ -53,6 +53,7 @@ class MetricSpec:
     floor: float | None
     tolerance: float
     min_n: int
+    max_unscored: float
     required: bool
 
 
@@ -64,7 +65,6 @@ class Suite:
     tasks: tuple[str, ...]
     max_tokens: int
     temperature: float
-    max_unscored: float
     metrics: tuple[MetricSpec, ...]
     cases: tuple[Case, ...]
     hash: str
@@ -90,12 +90,11 @@ def load_suite(name: str, root: Path = SUITES) -> Suite:
         tasks = tuple(str(task) for task in spec["tasks"])
         metrics = tuple(_metric(entry, folder) for entry in spec["metric"])
         asking = (int(spec["max_tokens"]), float(spec.get("temperature", 0.0)))
-        max_unscored = float(spec.get("max_unscored", 0.1))
     except KeyError as error:
         raise SuiteError(f"{folder / 'suite.toml'}: {error.args[0]!r} is missing") from error
     cases = _cases(folder / "cases.jsonl")
-    digest = _hash(name, tasks, asking, max_unscored, metrics, cases)
-    return Suite(name, tasks, asking[0], asking[1], max_unscored, metrics, cases, digest)
+    digest = _hash(name, tasks, asking, metrics, cases)
+    return Suite(name, tasks, asking[0], asking[1], metrics, cases, digest)
 
 
 def _metric(entry: Mapping[str, Any], folder: Path) -> MetricSpec:
@@ -109,6 +108,7 @@ def _metric(entry: Mapping[str, Any], folder: Path) -> MetricSpec:
         floor=None if floor is None else float(floor),
         tolerance=float(entry["tolerance"]),
         min_n=int(entry["min_n"]),
+        max_unscored=float(entry.get("max_unscored", 0.05)),
         required=bool(entry.get("required", True)),
     )
 
@@ -153,7 +153,6 @@ def _hash(
     name: str,
     tasks: tuple[str, ...],
     asking: tuple[int, float],
-    max_unscored: float,
     metrics: tuple[MetricSpec, ...],
     cases: tuple[Case, ...],
 ) -> str:
@@ -162,7 +161,6 @@ def _hash(
         "tasks": tasks,
         "max_tokens": asking[0],
         "temperature": asking[1],
-        "max_unscored": max_unscored,
         "metrics": [asdict(metric) for metric in metrics],
         "cases": [asdict(case) for case in cases],
     }

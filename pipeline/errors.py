@@ -102,10 +102,10 @@ class AdapterIdTaken(PipelineError):
 class EvaluationVoid(PipelineError):
     """Too many cases of a suite stayed unscored for its figures to mean anything."""
 
-    def __init__(self, suite: str, unscored: int, asked: int, allowed: float, example: str | None) -> None:
+    def __init__(self, metric: str, unscored: int, asked: int, allowed: float, example: str | None) -> None:
         because = f"; for instance: {example}" if example else ""
         super().__init__(
-            f"suite {suite!r}: {unscored} of {asked} scores missing, allowed share {allowed:g}{because}"
+            f"{metric}: {unscored} of {asked} scores missing, allowed share {allowed:g}{because}"
         )
 
 

@@ -61,11 +61,14 @@ def _bound(progress: Progress, suite: str) -> Callable[[int, int], None]:
 
 
 def _require_valid(suite: Suite, result: SuiteResult) -> None:
-    if result.valid:
+    if not result.void:
         return
-    worst = max(result.metrics, key=lambda metric: metric.unscored)
+    metric = result.metric(result.void[0])
+    allowed = next(spec.max_unscored for spec in suite.metrics if spec.name == metric.name)
     example = next((case.error for case in result.cases if case.error), None)
-    raise EvaluationVoid(suite.name, worst.unscored, worst.n + worst.unscored, suite.max_unscored, example)
+    raise EvaluationVoid(
+        f"{suite.name}.{metric.name}", metric.unscored, metric.n + metric.unscored, allowed, example
+    )
 
 
 def _require_subject(subject: Subject, result: SuiteResult) -> None:
@@ -91,7 +94,7 @@ def _metrics(suite: Suite) -> list[EvalMetricRow]:
             floor=metric.floor,
             tolerance=metric.tolerance,
             min_n=metric.min_n,
-            max_unscored=suite.max_unscored,
+            max_unscored=metric.max_unscored,
             required=metric.required,
         )
         for metric in suite.metrics

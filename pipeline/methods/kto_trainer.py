@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 from unittest.mock import patch
 
@@ -47,14 +49,14 @@ class EndOfTurnCollator:
 class _ReportingKtoTrainer(KTOTrainer):  # type: ignore[misc]  # trl is untyped
     """Says how far the pass over the reference is, which TRL does before it calls any callback."""
 
-    events: EventStream
-    batches: int
-    _seen = 0
+    def __init__(self, events: EventStream, batches: int, **arguments: Any) -> None:
+        self._events, self._batches, self._seen = events, batches, 0
+        super().__init__(**arguments)
 
     def compute_ref_log_probs(self, model: Any, inputs: Any) -> Any:
         result = super().compute_ref_log_probs(model, inputs)
         self._seen += 1
-        self.events.send("stage", stage="reference", step=self._seen, steps=self.batches)
+        self._events.send("stage", stage="reference", step=self._seen, steps=self._batches)
         return result
 
 
@@ -69,15 +71,13 @@ def build(
     """The trainer, its reference log-probabilities computed. Raises: TrainingFailed when TRL lost rows."""
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
-    _ReportingKtoTrainer.events = events
-    _ReportingKtoTrainer.batches = -(-len(prepared.rows) // options.batch_size)
     collator = DataCollatorForUnpairedPreference(
         pad_token_id=tokenizer.pad_token_id, max_length=options.max_length
     )
-    # Off Triton, TRL's own head scores every position, prompts and padding too: with a large vocabulary that
-    # is most of a step of a small model. Ours scores the answers only; trl is pinned for this seam.
-    with patch.object(kto_trainer, "add_fused_lm_head", add_answer_head):
+    with _head_for_this_machine():
         trainer = _ReportingKtoTrainer(
+            events,
+            math.ceil(len(prepared.rows) / options.batch_size),
             model=job.base_folder,
             args=_arguments(prepared, options, job),
             train_dataset=Dataset.from_list([dict(row) for row in prepared.rows]),
@@ -97,6 +97,17 @@ def build(
             f"the trainer kept {len(trainer.train_dataset)} of {len(prepared.rows)} prepared rows"
         )
     return trainer
+
+
+def _head_for_this_machine() -> AbstractContextManager[Any]:
+    """Without Triton, TRL's head scores every position, prompts and padding too.
+
+    With a large vocabulary that is most of a step of a small model. Ours scores the answers only; the version
+    of trl is pinned for this seam.
+    """
+    if torch.cuda.is_available():
+        return nullcontext()
+    return patch.object(kto_trainer, "add_fused_lm_head", add_answer_head)
 
 
 def _arguments(prepared: Prepared, options: KtoOptions, job: Job) -> KTOConfig:

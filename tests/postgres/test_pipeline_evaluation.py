@@ -33,8 +33,8 @@ class Model:
 
 def suite(floor: float | None = None, hash: str = "sha256:1") -> Suite:
     cases = tuple(Case(f"c{n}", ({"role": "user", "content": str(n)},)) for n in range(40))
-    metric = MetricSpec("stops", "higher", floor, 0.05, 30, True)
-    return Suite("small", ("stops",), 8, 0.0, 0.1, (metric,), cases, hash)
+    metric = MetricSpec("stops", "higher", floor, 0.05, 30, 0.1, True)
+    return Suite("small", ("stops",), 8, 0.0, (metric,), cases, hash)
 
 
 def test_results_and_cases_are_stored_with_bounds_and_attempts(db: Database, endpoint: str) -> None:

@@ -31,8 +31,8 @@ def suite(
     prompts: Sequence[str], tasks: tuple[str, ...], metrics: tuple[str, ...], max_unscored: float = 0.1
 ) -> Suite:
     cases = tuple(Case(prompt, ({"role": "user", "content": prompt},), language="en") for prompt in prompts)
-    specs = tuple(MetricSpec(name, "higher", None, 0.1, 1, True) for name in metrics)
-    return Suite("small", tasks, 16, 0.0, max_unscored, specs, cases, "sha256:1")
+    specs = tuple(MetricSpec(name, "higher", None, 0.1, 1, max_unscored, True) for name in metrics)
+    return Suite("small", tasks, 16, 0.0, specs, cases, "sha256:1")
 
 
 def test_every_case_is_asked_as_the_suite_says_and_kept_in_order() -> None:
@@ -50,7 +50,7 @@ def test_every_case_is_asked_as_the_suite_says_and_kept_in_order() -> None:
     assert sorted(completer.asked) == sorted((prompt, "some-model", 16, 0.0) for prompt in prompts)
     assert seen == [(number, 20) for number in range(1, 21)]
     assert result.metric("stops").value == 1.0
-    assert result.valid
+    assert result.void == ()
 
 
 def test_a_rate_carries_its_wilson_bounds() -> None:
@@ -70,7 +70,7 @@ def test_unscored_cases_are_counted_and_never_averaged() -> None:
     result = run_suite(suite(list(answers), ("language",), ("language",), 0.25), Scripted(answers), "m")
     metric = result.metric("language")
     assert (metric.value, metric.n, metric.unscored) == (1.0, 8, 2)
-    assert result.valid
+    assert result.void == ()
     failed = result.cases[-1]
     assert failed.completion is None
     assert failed.scores == {"language": None}
@@ -79,14 +79,14 @@ def test_unscored_cases_are_counted_and_never_averaged() -> None:
 
 def test_too_many_unscored_cases_void_the_suite() -> None:
     answers: dict[str, Completion | None] = {"a": Completion(ENGLISH, "stop", 9), "b": None}
-    assert not run_suite(suite(list(answers), ("stops",), ("stops",)), Scripted(answers), "m").valid
+    assert run_suite(suite(list(answers), ("stops",), ("stops",)), Scripted(answers), "m").void == ("stops",)
 
 
 def test_a_suite_without_any_answer_has_no_value_and_is_void() -> None:
     result = run_suite(suite(["a"], ("stops",), ("stops",), 1.0), Scripted({"a": None}), "m")
     metric = result.metric("stops")
     assert (metric.value, metric.low, metric.high, metric.n, metric.unscored) == (None, None, None, 0, 1)
-    assert not result.valid
+    assert result.void == ("stops",)
 
 
 def test_a_metric_that_no_task_measures_is_refused_before_anything_is_asked() -> None:
