@@ -40,6 +40,8 @@ class Database:
             min_size=min_size,
             max_size=max_size,
             timeout=timeout_s,
+            # Its retries wait ever longer; a caller who comes after an outage must not inherit that.
+            reconnect_timeout=timeout_s,
             check=ConnectionPool.check_connection,
             open=True,
         )

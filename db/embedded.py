@@ -149,12 +149,18 @@ class EmbeddedPostgres:
             pid = int((self.cluster / "postmaster.pid").read_text().split("\n", 1)[0])
         except (FileNotFoundError, ValueError):
             return None
-        return pid if _is_postgres(pid) else None
+        return pid if _is_server_of(pid, self.cluster) else None
 
     def _forget_dead_server(self) -> None:
-        """Drop the note of a killed server: its pid may by now be any other process of the account."""
+        """Drop the notes of a killed server: its pid may be a zombie, or any other process by now."""
         if self._server_pid() is None:
-            (self.cluster / "postmaster.pid").unlink(missing_ok=True)
+            socket = f".s.PGSQL.{PORT}"
+            for note in (
+                self.cluster / "postmaster.pid",
+                self.socket_dir / socket,
+                self.socket_dir / f"{socket}.lock",
+            ):
+                note.unlink(missing_ok=True)
 
     def _start_server(self, account: Account) -> None:
         options = " ".join(f"-c {name}='{value}'" for name, value in self._settings.items())
@@ -206,11 +212,14 @@ def _short_hash(path: Path) -> str:
     return hashlib.sha256(str(path).encode()).hexdigest()[:12]
 
 
-def _is_postgres(pid: int) -> bool:
-    """Whether a live process with this pid is a postgres: /proc where there is one, else ps."""
+def _is_server_of(pid: int, cluster: Path) -> bool:
+    """Whether a live process is the server of this folder: a postgres whose working folder it is."""
+    process = Path("/proc") / str(pid)
     if Path("/proc/self/comm").exists():
         try:
-            return Path(f"/proc/{pid}/comm").read_text().strip() == "postgres"
+            return (process / "comm").read_text().strip() == "postgres" and (
+                process / "cwd"
+            ).readlink() == cluster
         except OSError:
             return False
     listing = subprocess.run(

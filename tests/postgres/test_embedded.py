@@ -15,8 +15,9 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from db.database import Database
 from db.embedded import EmbeddedPostgres, psql_path
-from db.errors import EmbeddedServerError
+from db.errors import DatabaseAway, EmbeddedServerError
 
 
 @pytest.fixture
@@ -87,6 +88,53 @@ def test_two_instances_side_by_side(own_server: EmbeddedPostgres, folder: Path) 
         assert run(second, "SELECT 1") == [(1,)]
     finally:
         other.stop()
+
+
+def test_a_copy_of_a_running_folder_is_a_server_of_its_own(
+    own_server: EmbeddedPostgres, folder: Path
+) -> None:
+    first = own_server.start()
+    run(first, "CREATE TABLE kept AS SELECT 1 AS x")
+    run(first, "CHECKPOINT")
+    shutil.copytree(own_server.data_dir, folder / "copy")
+    copy = EmbeddedPostgres(folder / "copy", settings={"fsync": "off"})
+    try:
+        assert not copy.running()
+        assert run(copy.start(), "SELECT x FROM kept") == [(1,)]
+        assert own_server.running()
+    finally:
+        copy.stop()
+
+
+def test_the_pool_finds_a_server_that_went_and_came_back(own_server: EmbeddedPostgres) -> None:
+    with Database(own_server.start(), timeout_s=1) as db:
+        assert db.ping()
+        own_server.stop()
+        assert not db.ping()
+        with pytest.raises(DatabaseAway), db.transaction():
+            pass
+        own_server.start()
+        assert any(db.ping() for _ in range(10))
+
+
+def test_a_normal_user_runs_it_as_himself(own_server: EmbeddedPostgres, folder: Path) -> None:
+    own_server.start()
+    home = folder / "home"
+    home.mkdir()
+    uid = 65534 if os.geteuid() == 0 else os.geteuid()
+    os.chown(home, uid, -1)
+    code = (
+        "import os, sys, pathlib, psycopg; from db.embedded import EmbeddedPostgres\n"
+        "uid = int(sys.argv[2])\n"
+        "if os.geteuid() != uid: os.setgroups([]); os.setgid(uid); os.setuid(uid)\n"
+        "server = EmbeddedPostgres(pathlib.Path(sys.argv[1]), settings={'fsync': 'off'})\n"
+        "with psycopg.connect(server.start()) as c: assert c.execute('SELECT 1').fetchone() == (1,)\n"
+        "server.stop(); assert not server.running()"
+    )
+    command = (sys.executable, "-c", code, str(home / "postgres"), str(uid))
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert (home / "postgres" / "cluster").stat().st_uid == uid
 
 
 def test_an_interrupted_initialisation_is_begun_anew(own_server: EmbeddedPostgres) -> None:

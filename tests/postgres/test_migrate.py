@@ -82,7 +82,7 @@ def test_no_server_is_database_away() -> None:
 
 def test_revisions_form_one_line_and_each_has_its_sql() -> None:
     folder = Path(migrate.__file__).parent / "migrations" / "versions"
-    revisions = sorted(folder.glob("*.py"))
+    revisions = sorted(folder.glob("[0-9]*.py"))
     assert revisions
     for place, revision in enumerate(revisions, start=1):
         assert re.fullmatch(rf"{place:04}_[a-z_]+", revision.stem)

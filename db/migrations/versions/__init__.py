@@ -1,0 +1,1 @@
+"""Revisions, one a file, each beside its SQL."""
