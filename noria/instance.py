@@ -94,10 +94,10 @@ def _database(settings: Settings, folders: dict[str, Path], report: Report) -> I
 
 @contextmanager
 def _served(settings: Settings, url: str, folders: dict[str, Path], report: Report) -> Iterator[None]:
-    import serve.app
-
     report("ray: starting")
     with cluster.joined(settings):
+        import serve.app  # after the cluster's token is set: Ray reads it when imported
+
         report(f"serve: starting {', '.join(folders)}")
         try:
             serve.app.deploy(cluster.app_config(settings, url, folders))
