@@ -20,8 +20,15 @@ from serve.errors import NotHealthy, PortTaken
 
 APP_NAME = "noria"
 
-# Soon enough to notice a killed process within about a second.
-_WATCHED = {"health_check_period_s": 1.0, "health_check_timeout_s": 30.0}
+_COMMON: dict[str, Any] = {
+    "ray_actor_options": {"num_cpus": 0},
+    # Soon enough to notice a killed process within about a second.
+    "health_check_period_s": 1.0,
+    "health_check_timeout_s": 30.0,
+    "graceful_shutdown_wait_loop_s": 0.1,
+    # Otherwise every call of the directory writes a line.
+    "logging_config": {"log_level": "INFO", "enable_access_log": False},
+}
 
 logger = logging.getLogger(__name__)
 
@@ -41,9 +48,7 @@ def build(config: AppConfig) -> ray.serve.Application:
         "Gateway",
         num_replicas=config.gateways,
         graceful_shutdown_timeout_s=config.drain_s + 15.0,
-        graceful_shutdown_wait_loop_s=0.1,
     )
-    # The replicas are arguments only so that Ray Serve deploys them with the gateway.
     return gateway.bind(config, token, directory, replicas)
 
 
@@ -72,14 +77,12 @@ def _replica(kind: Any, config: AppConfig, model: ModelConfig, token: str, direc
         num_replicas=model.replicas,
         ray_actor_options=options,
         graceful_shutdown_timeout_s=config.drain_s + 15.0,
-        graceful_shutdown_wait_loop_s=0.1,
     )
     return deployment.bind(config, model.name, token, directory)
 
 
 def _deployment(kind: Any, name: str, **options: Any) -> Any:
-    settings = {"ray_actor_options": {"num_cpus": 0}, **_WATCHED, **options}
-    return ray.serve.deployment(kind, name=name).options(**settings)
+    return ray.serve.deployment(kind, name=name).options(**(_COMMON | options))
 
 
 def _check_port(host: str, port: int) -> None:

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import logging
 import socket
+from collections.abc import Sequence
 from typing import Any
 
 import uvicorn
@@ -36,8 +37,10 @@ class Door:
     """Ray Serve builds one of these in each gateway's process."""
 
     async def __init__(  # type: ignore[misc]  # Ray Serve awaits a constructor that is a coroutine
-        self, config: AppConfig, token: str, directory: Any
+        self, config: AppConfig, token: str, directory: Any, replicas: Sequence[Any]
     ) -> None:
+        """`replicas` are not called: naming them here makes Ray Serve deploy them with the gateway."""
+
         async def exchange(report: GatewayReport) -> View:
             view: View = await directory.exchange.remote(report)
             return view
@@ -46,7 +49,7 @@ class Door:
         await self._gateway.start()
         settings = uvicorn.Config(
             make_app(self._gateway),
-            log_level="warning",
+            log_config=None,
             access_log=False,
             lifespan="off",
             backlog=BACKLOG,

@@ -7,7 +7,7 @@ machine does not.
 import asyncio
 import contextlib
 import logging
-from typing import Any
+from typing import Any, cast
 
 from serve.errors import LinkProtocolError
 from serve.link import wire
@@ -57,8 +57,7 @@ class Peer(asyncio.Protocol):
             self._transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's class is not derived from it
         self._tick()
 
     def data_received(self, data: bytes) -> None:
