@@ -127,7 +127,7 @@ def _settled_moment(db: Database, wanted: datetime | None) -> datetime:
     """Return the moment to freeze at, once every writer that could still record before it has ended."""
     with db.transaction() as connection:
         connection.execute(_Q["lock_timeout"])
-        connection.execute(_Q["lock_sources"])
+        connection.execute(_Q["wait_for_writers"])
         row = connection.execute(_Q["moment"]).fetchone()
     assert row is not None, "a constant query returns one row"
     now: datetime = row["now"]

@@ -135,6 +135,14 @@ CREATE FUNCTION obs.eligibility_at(as_of timestamp with time zone) RETURNS TABLE
     FROM judged j
 $$;
 
+CREATE FUNCTION obs.enter_as_writer() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    PERFORM pg_advisory_xact_lock_shared(obs.writers_lock());
+    RETURN NULL;
+END $$;
+
 CREATE FUNCTION obs.inference_log_at(as_of timestamp with time zone) RETURNS TABLE(id uuid, created_at timestamp with time zone, tenant text, endpoint text, requested_model text, base_model text, base_digest text, adapter_id text, adapter_digest text, assigned_adapter_id text, variant text, bucket integer, experiment text, user_key text, parent_id uuid, api text, source text, messages jsonb, prompt_hash text, completion text, pii_flags text[], embedding public.halfvec, fb_explicit smallint, fb_regen boolean, fb_edited text, fb_comment text, finish_reason text, error text, prompt_tokens integer, cached_tokens integer, completion_tokens integer, queue_ms double precision, ttft_ms double precision, duration_ms double precision, sampling jsonb, stream boolean)
     LANGUAGE sql STABLE
     AS $$
@@ -286,6 +294,10 @@ CREATE FUNCTION obs.uuid_floor(at timestamp with time zone) RETURNS uuid
 CREATE FUNCTION obs.uuid_time(id uuid) RETURNS timestamp with time zone
     LANGUAGE sql IMMUTABLE STRICT
     RETURN to_timestamp((((((('x'::text || "left"(replace((id)::text, '-'::text, ''::text), 12)))::bit(48))::bigint)::numeric / 1000.0))::double precision);
+
+CREATE FUNCTION obs.writers_lock() RETURNS bigint
+    LANGUAGE sql IMMUTABLE
+    RETURN hashtextextended('obs.writers'::text, (0)::bigint);
 
 CREATE FUNCTION serve.assign(wanted_endpoint text, key text) RETURNS TABLE(adapter_id text, variant text, bucket integer)
     LANGUAGE sql STABLE
@@ -1465,6 +1477,12 @@ CREATE TRIGGER append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON obs.consent FO
 CREATE TRIGGER append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON obs.feedback FOR EACH STATEMENT EXECUTE FUNCTION audit.refuse_change();
 
 CREATE TRIGGER audit_consent AFTER INSERT ON obs.consent FOR EACH ROW EXECUTE FUNCTION obs.audit_consent();
+
+CREATE TRIGGER enter_as_writer BEFORE INSERT ON obs.consent FOR EACH STATEMENT EXECUTE FUNCTION obs.enter_as_writer();
+
+CREATE TRIGGER enter_as_writer BEFORE INSERT ON obs.feedback FOR EACH STATEMENT EXECUTE FUNCTION obs.enter_as_writer();
+
+CREATE TRIGGER enter_as_writer BEFORE INSERT ON obs.request FOR EACH STATEMENT EXECUTE FUNCTION obs.enter_as_writer();
 
 CREATE TRIGGER append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON serve.adapter_event FOR EACH STATEMENT EXECUTE FUNCTION audit.refuse_change();
 

@@ -1,5 +1,5 @@
--- lock_sources: wait for the writers under way; whoever writes afterwards records a later time.
-LOCK TABLE obs.request, obs.content, obs.feedback, obs.consent IN SHARE MODE;
+-- wait_for_writers: those under way end, those who wait behind us will record a later time.
+SELECT pg_advisory_xact_lock(obs.writers_lock());
 
 -- lock_timeout: give up rather than hold every writer back behind a long transaction.
 SET LOCAL lock_timeout = '10s';

@@ -317,7 +317,7 @@ def test_the_moment_must_be_past_and_the_endpoint_known(db: Database, answer: An
 def test_a_freeze_waits_for_writers_under_way(db: Database, answer: Answer) -> None:
     answer(1)
     record = answer(completion="rated late")
-    waiting = "SELECT count(*) FROM pg_locks WHERE relation = 'obs.feedback'::regclass AND NOT granted"
+    waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
     with ThreadPoolExecutor(1) as pool, psycopg.connect(db.url) as writer:
         writer.execute(
             "INSERT INTO obs.feedback (tenant, request_id, kind, value, actor)"
@@ -330,3 +330,18 @@ def test_a_freeze_waits_for_writers_under_way(db: Database, answer: Answer) -> N
         writer.commit()
         snapshot = freezing.result()
     assert snapshot.rows == 2
+
+
+def test_writers_and_freezes_do_not_deadlock(
+    db: Database, answer: Answer, make_request: Callable[..., RequestRecord]
+) -> None:
+    answer(1)
+
+    def write(_: int) -> int:
+        return requests.insert_batch(db, [make_request() for _ in range(20)])
+
+    with ThreadPoolExecutor(3) as pool:
+        written = pool.map(write, range(30))
+        frozen_rows = [datasets.freeze_kto(db, PARAMS).rows for _ in range(5)]
+        assert sum(written) == 600
+    assert frozen_rows == [1] * 5

@@ -34,6 +34,17 @@ BEGIN
     RETURN encode(obs.json_hash(messages), 'hex');
 END $$;
 
+-- What is written is dated by recorded_at (consent: at), read from the clock after this lock is taken. Whoever
+-- takes the lock exclusively and then reads the clock knows that nothing earlier is still to come.
+CREATE FUNCTION obs.writers_lock() RETURNS bigint LANGUAGE sql IMMUTABLE
+RETURN hashtextextended('obs.writers', 0);
+
+CREATE FUNCTION obs.enter_as_writer() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM pg_advisory_xact_lock_shared(obs.writers_lock());
+    RETURN NULL;
+END $$;
+
 CREATE TABLE obs.request (
     id uuid PRIMARY KEY DEFAULT uuidv7(),
     tenant text NOT NULL,
@@ -64,9 +75,10 @@ CREATE TABLE obs.request (
     sampling jsonb NOT NULL,
     stream boolean NOT NULL,
     source text NOT NULL CHECK (source IN ('traffic', 'eval')),
-    -- Read when the row is written, under the lock a freeze waits for: a row is before or after it.
     recorded_at timestamptz NOT NULL DEFAULT clock_timestamp()
 ) PARTITION BY RANGE (id);
+CREATE TRIGGER enter_as_writer BEFORE INSERT ON obs.request
+    FOR EACH STATEMENT EXECUTE FUNCTION obs.enter_as_writer();
 CREATE INDEX request_by_endpoint ON obs.request (endpoint, started_at);
 CREATE INDEX request_by_parent ON obs.request (parent_id) WHERE parent_id IS NOT NULL;
 
@@ -107,6 +119,8 @@ CREATE TABLE obs.feedback (
         WHEN 'regenerate' THEN value IS NULL
         ELSE value IS NULL AND text IS NOT NULL AND text <> '' END)
 );
+CREATE TRIGGER enter_as_writer BEFORE INSERT ON obs.feedback
+    FOR EACH STATEMENT EXECUTE FUNCTION obs.enter_as_writer();
 CREATE INDEX feedback_by_request ON obs.feedback (request_id, kind, at, id);
 CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON obs.feedback
     FOR EACH STATEMENT EXECUTE FUNCTION audit.refuse_change();
@@ -120,6 +134,8 @@ CREATE TABLE obs.consent (
     actor text NOT NULL DEFAULT audit.actor(),
     at timestamptz NOT NULL DEFAULT clock_timestamp()
 );
+CREATE TRIGGER enter_as_writer BEFORE INSERT ON obs.consent
+    FOR EACH STATEMENT EXECUTE FUNCTION obs.enter_as_writer();
 CREATE INDEX consent_by_user ON obs.consent (tenant, user_key, at, id);
 CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON obs.consent
     FOR EACH STATEMENT EXECUTE FUNCTION audit.refuse_change();
