@@ -313,6 +313,14 @@ CREATE FUNCTION serve.assign(wanted_endpoint text, key text) RETURNS TABLE(adapt
     WHERE e.name = wanted_endpoint
 $$;
 
+CREATE FUNCTION serve.audit_anchor() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    PERFORM audit.append('gate.anchor', NEW.name, jsonb_build_object('from', OLD.anchor, 'to', NEW.anchor));
+    RETURN NULL;
+END $$;
+
 CREATE FUNCTION serve.bucket(endpoint text, experiment text, key text) RETURNS integer
     LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
     RETURN ((((('x'::text || "left"(encode(sha256(convert_to(((((endpoint || chr(31)) || experiment) || chr(31)) || key), 'UTF8'::name)), 'hex'::text), 15)))::bit(60))::bigint % (10000)::bigint))::integer;
@@ -757,6 +765,17 @@ CREATE FUNCTION serve.was_prod(adapter text) RETURNS boolean
     SELECT EXISTS (SELECT FROM serve.adapter_event e
                    WHERE e.adapter_id = adapter AND e.kind = 'status' AND e.to_status = 'prod')
 $$;
+
+CREATE FUNCTION train.audit_rule() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    IF NEW IS DISTINCT FROM OLD THEN
+        PERFORM audit.append('gate.rule', coalesce(NEW.suite, OLD.suite) || '/' || coalesce(NEW.metric, OLD.metric),
+                             jsonb_build_object('from', to_jsonb(OLD), 'to', to_jsonb(NEW)));
+    END IF;
+    RETURN NULL;
+END $$;
 
 CREATE FUNCTION train.figure_blockers(wanted_endpoint text, wanted_base text, candidate_subject text, current_subject text, anchor_subject text) RETURNS TABLE(reason text, suite text, metric text, candidate_value double precision, current_value double precision, limit_value double precision, detail text)
     LANGUAGE sql STABLE
@@ -1486,6 +1505,8 @@ CREATE TRIGGER enter_as_writer BEFORE INSERT ON obs.request FOR EACH STATEMENT E
 
 CREATE TRIGGER append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON serve.adapter_event FOR EACH STATEMENT EXECUTE FUNCTION audit.refuse_change();
 
+CREATE TRIGGER audit_anchor AFTER UPDATE ON serve.endpoint FOR EACH ROW WHEN (((old.anchor)::text IS DISTINCT FROM (new.anchor)::text)) EXECUTE FUNCTION serve.audit_anchor();
+
 CREATE TRIGGER bump_epoch AFTER INSERT OR DELETE OR UPDATE ON serve.base_model FOR EACH ROW EXECUTE FUNCTION serve.bump_epoch_after();
 
 CREATE TRIGGER bump_epoch AFTER INSERT OR DELETE OR UPDATE ON serve.endpoint FOR EACH ROW EXECUTE FUNCTION serve.bump_epoch_after();
@@ -1505,6 +1526,8 @@ CREATE TRIGGER append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON train.eval_res
 CREATE TRIGGER append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON train.snapshot FOR EACH STATEMENT EXECUTE FUNCTION audit.refuse_change();
 
 CREATE TRIGGER append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON train.snapshot_row FOR EACH STATEMENT EXECUTE FUNCTION audit.refuse_change();
+
+CREATE TRIGGER audit_rule AFTER INSERT OR DELETE OR UPDATE ON train.eval_metric FOR EACH ROW EXECUTE FUNCTION train.audit_rule();
 
 ALTER TABLE ONLY obs.consent
     ADD CONSTRAINT consent_tenant_fkey FOREIGN KEY (tenant) REFERENCES serve.tenant(id);

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from db import evals, promotion, registry
+from db import audit, evals, promotion, registry
 from db.database import Database
 from db.errors import GateClosed, InvalidValue
 from db.rows import AdapterRow, EvalCaseRow, EvalMetricRow, EvalResultRow
@@ -277,3 +277,20 @@ def test_cases_are_kept_and_their_prompts_held_out(db: Database, endpoint: str) 
     assert evals.held_out(db) == ("hash-0", "hash-1")
     with pytest.raises(ValueError, match="one subject"):
         evals.insert_results(db, [])
+
+
+def test_changes_of_the_gate_are_audited(db: Database, add_adapter: Add, demand: Demand) -> None:
+    demand()
+    demand()
+    evals.set_metric(db, rule(tolerance=0.5))
+    registry.set_anchor(db, "assistant", add_adapter("v1").id)
+    story = [(event.action, event.subject) for event in audit.events(db)]
+    assert story == [
+        ("gate.anchor", "assistant"),
+        ("adapter.registered", "v1"),
+        ("gate.rule", "quality/accuracy"),
+        ("gate.rule", "quality/accuracy"),
+    ]
+    change = audit.events(db)[2].detail
+    assert (change["from"]["tolerance"], change["to"]["tolerance"]) == (0.02, 0.5)
+    assert audit.verify(db) == []

@@ -129,3 +129,23 @@ END $$;
 CREATE FUNCTION serve.can_promote(candidate text, current text DEFAULT NULL) RETURNS boolean LANGUAGE sql STABLE AS $$
     SELECT NOT EXISTS (SELECT FROM serve.promotion_blockers(candidate, current))
 $$;
+
+-- Whoever changes what the gate demands leaves a trace, as whoever passes it does.
+CREATE FUNCTION train.audit_rule() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF NEW IS DISTINCT FROM OLD THEN
+        PERFORM audit.append('gate.rule', coalesce(NEW.suite, OLD.suite) || '/' || coalesce(NEW.metric, OLD.metric),
+                             jsonb_build_object('from', to_jsonb(OLD), 'to', to_jsonb(NEW)));
+    END IF;
+    RETURN NULL;
+END $$;
+CREATE TRIGGER audit_rule AFTER INSERT OR UPDATE OR DELETE ON train.eval_metric
+    FOR EACH ROW EXECUTE FUNCTION train.audit_rule();
+
+CREATE FUNCTION serve.audit_anchor() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM audit.append('gate.anchor', NEW.name, jsonb_build_object('from', OLD.anchor, 'to', NEW.anchor));
+    RETURN NULL;
+END $$;
+CREATE TRIGGER audit_anchor AFTER UPDATE ON serve.endpoint
+    FOR EACH ROW WHEN (OLD.anchor IS DISTINCT FROM NEW.anchor) EXECUTE FUNCTION serve.audit_anchor();
