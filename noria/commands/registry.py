@@ -27,9 +27,10 @@ def create_endpoint(
 ) -> None:
     """Create an endpoint; until an adapter is promoted its base model answers."""
     from db import registry
+    from noria.loop import base_of
 
     with open_database(options.settings(config, data)) as db:
-        row = registry.create_endpoint(db, name, base)
+        row = registry.create_endpoint(db, name, base_of(db, base).name)
     out.print(f"{row.name}: served by {row.base_model}")
 
 
