@@ -16,7 +16,8 @@
     │   └── AdapterMismatch           module or shape the model does not have
     ├── ModelError
     │   ├── UnsupportedModel          architecture or feature the engine does not run
-    │   └── BadWeights                missing, surplus or misshapen tensors
+    │   ├── BadWeights                missing, surplus or misshapen tensors
+    │   └── NativeUnavailable         the native backend cannot be built or run here
     ├── TokenizerError
     │   ├── NoChatTemplate            the model folder carries none
     │   └── BadTemplateInput          the template refused these messages
@@ -156,6 +157,10 @@ class UnsupportedModel(ModelError):
 
 class BadWeights(ModelError):
     """Tensors are missing, surplus, misshapen or not finite."""
+
+
+class NativeUnavailable(ModelError):
+    """The native backend lacks a compiler, a processor feature or memory; the reference backend remains."""
 
 
 class TokenizerError(EngineError):

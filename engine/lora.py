@@ -118,8 +118,10 @@ class LoraSlots:
     def load(self, slot: int, weights: AdapterWeights) -> int:
         """Fill `slot` and return its bytes. Raises AdapterTooLarge or AdapterMismatch; it is then empty."""
         self.unload(slot)
-        digest = weights.digest
-        converted = {name: self._converted(digest, name, pair) for name, pair in weights.modules.items()}
+        converted = {
+            name: fit_pair(self._targets, self._max_rank, self._dtype, weights.digest, name, pair)
+            for name, pair in weights.modules.items()
+        }
         self._loaded[slot] = converted
         return _num_bytes(converted)
 
@@ -139,25 +141,6 @@ class LoraSlots:
         if not fits:
             self._stack = self._stacked(active)
         return LoraBatch(self._stack, torch.repeat_interleave(torch.tensor(slots), torch.tensor(counts)))
-
-    def _converted(self, digest: str, name: str, pair: LoraPair) -> tuple[Tensor, Tensor]:
-        """A [r, in] and scale * B [out, r] in the model's dtype."""
-        shape = self._targets.get(name)
-        if shape is None:
-            raise AdapterMismatch(f"adapter {digest!r} changes module {name}, which the model does not have")
-        rank = pair.a.shape[0]
-        if rank > self._max_rank:
-            raise AdapterTooLarge(digest, rank, self._max_rank)
-        for label, tensor, wanted in (("A", pair.a, (rank, shape[1])), ("B", pair.b, (shape[0], rank))):
-            if tuple(tensor.shape) != wanted:
-                raise AdapterMismatch(
-                    f"adapter {digest!r}: {label} of {name} has shape {list(tensor.shape)}; "
-                    f"the model needs {list(wanted)}"
-                )
-        a, b = pair.a.to(self._dtype), (pair.b.to(torch.float32) * pair.scale).to(self._dtype)
-        if not bool(a.isfinite().all() and b.isfinite().all()):
-            raise AdapterMismatch(f"adapter {digest!r}: {name} has values that are not finite after scaling")
-        return a, b
 
     def _stacked(self, slots: tuple[int, ...]) -> Stack:
         groups: dict[Key, StackedGroup] = {}
@@ -196,6 +179,36 @@ class LoraSlots:
             return None
         layout = layouts.setdefault(tuple(owners), len(layouts))
         return StackedGroup(torch.cat(rows).T.contiguous(), tuple(modules), layout)
+
+
+def fit_pair(
+    targets: Mapping[str, tuple[int, int]],
+    max_rank: int,
+    dtype: torch.dtype,
+    digest: str,
+    name: str,
+    pair: LoraPair,
+) -> tuple[Tensor, Tensor]:
+    """A [r, in] and scale * B [out, r] of module `name` in `dtype`; `targets` as in ModelSpec.lora_targets.
+
+    Raises AdapterTooLarge, or AdapterMismatch where the module, a shape or a value does not fit the model.
+    """
+    shape = targets.get(name)
+    if shape is None:
+        raise AdapterMismatch(f"adapter {digest!r} changes module {name}, which the model does not have")
+    rank = pair.a.shape[0]
+    if rank > max_rank:
+        raise AdapterTooLarge(digest, rank, max_rank)
+    for label, tensor, wanted in (("A", pair.a, (rank, shape[1])), ("B", pair.b, (shape[0], rank))):
+        if tuple(tensor.shape) != wanted:
+            raise AdapterMismatch(
+                f"adapter {digest!r}: {label} of {name} has shape {list(tensor.shape)}; "
+                f"the model needs {list(wanted)}"
+            )
+    a, b = pair.a.to(dtype), (pair.b.to(torch.float32) * pair.scale).to(dtype)
+    if not bool(a.isfinite().all() and b.isfinite().all()):
+        raise AdapterMismatch(f"adapter {digest!r}: {name} has values that are not finite after scaling")
+    return a, b
 
 
 def _num_bytes(modules: Mapping[str, tuple[Tensor, Tensor]]) -> int:

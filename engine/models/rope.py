@@ -18,16 +18,19 @@ Options = Mapping[str, Any]
 
 
 class Rope:
-    """cos and sin of a batch of positions, computed once a step and shared by all layers."""
+    """cos and sin of a batch of positions, computed once a step and shared by all layers.
+
+    inverse: float32 [head_dim / 2], radians a position. scale: factor of cos and sin.
+    """
 
     def __init__(self, spec: RopeSpec, head_dim: int) -> None:
-        self._inverse, self._scale = _KINDS[spec.kind](spec, head_dim)
+        self.inverse, self.scale = _KINDS[spec.kind](spec, head_dim)
 
     def angles(self, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """positions [T] int64 -> cos, sin [T, 1, head_dim] in `dtype` (the 1 spans the heads)."""
-        half = positions.to(torch.float32)[:, None] * self._inverse
+        half = positions.to(torch.float32)[:, None] * self.inverse
         whole = torch.cat((half, half), dim=-1)[:, None, :]
-        return (whole.cos() * self._scale).to(dtype), (whole.sin() * self._scale).to(dtype)
+        return (whole.cos() * self.scale).to(dtype), (whole.sin() * self.scale).to(dtype)
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:

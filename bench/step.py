@@ -1,0 +1,100 @@
+"""Milliseconds of one engine step: decode at several batch sizes and prefill, native beside reference.
+
+    python -m bench.step --model FOLDER [--dtype bfloat16] [--rounds 5] [--adapters 8]
+
+The backends alternate within each round, so a slow phase of the machine hits both. Beside each figure
+stands what the machine gave in the same round: bandwidth for decode, bf16 products for prefill.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import torch
+
+from bench.probe import bandwidth_gb_s, matmul_gflop_s
+from engine import EngineConfig, SamplingParams
+from engine.config import blocks_for
+from engine.modelspec import read_spec
+from engine.native.model import NativeModel
+from engine.records import ScheduledSeq
+from engine.runner import DTYPES, build_runner
+
+CONTEXT = 192  # tokens before the one that a decode step computes
+GREEDY = SamplingParams(max_tokens=8, temperature=0.0)
+
+Step = Callable[[Sequence[ScheduledSeq]], torch.Tensor]
+
+
+def sequences(count: int, start: int, length: int) -> list[ScheduledSeq]:
+    """`count` sequences that compute positions start .. length - 1, tokens and blocks of their own."""
+    draw, blocks = random.Random(7), blocks_for(length)
+    return [
+        ScheduledSeq(
+            seq_id=i,
+            token_ids=[draw.randrange(1_000, 30_000) for _ in range(length)],
+            prompt_len=length,
+            start=start,
+            count=length - start,
+            block_table=list(range(i * blocks, (i + 1) * blocks)),
+            adapter_slot=0,
+            samples=True,
+            sampling=GREEDY,
+            seed=0,
+        )
+        for i in range(count)
+    ]
+
+
+def once(step: Step, seqs: Sequence[ScheduledSeq], repeats: int) -> float:
+    """Milliseconds of the fastest of `repeats` runs."""
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        step(seqs)
+        times.append(time.perf_counter() - start)
+    return 1e3 * min(times)
+
+
+def measure(name: str, backends: Mapping[str, Step], seqs: Sequence[ScheduledSeq], rounds: int) -> None:
+    """Print the medians over `rounds`, and the probe that belongs to the kind of step."""
+    prefill = seqs[0].count > 1
+    times: dict[str, list[float]] = {backend: [] for backend in backends}
+    probes = []
+    for _ in range(rounds):
+        for backend, step in backends.items():
+            times[backend].append(once(step, seqs, 2 if prefill else 5))
+        probes.append(matmul_gflop_s() if prefill else bandwidth_gb_s(256))
+    cells = ", ".join(f"{backend} {statistics.median(found):.1f} ms" for backend, found in times.items())
+    unit = "GFLOP/s" if prefill else "GB/s"
+    print(f"{name}: {cells} (probe {statistics.median(probes):.0f} {unit})", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", type=Path, required=True)
+    parser.add_argument("--dtype", default="bfloat16", choices=list(DTYPES))
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--only", choices=["native", "reference"])
+    arguments = parser.parse_args()
+    spec, threads = read_spec(arguments.model), torch.get_num_threads()
+    native = NativeModel(spec, DTYPES[arguments.dtype], 1024, max_rank=64, threads=threads)
+    native.load(arguments.model)
+    backends: dict[str, Step] = {"native": native.logits}
+    if arguments.only != "native":
+        config = EngineConfig(model=arguments.model, dtype=arguments.dtype, num_blocks=1024)
+        backends["reference"] = build_runner(config).logits
+    with torch.inference_mode():
+        for rows in (1, 4, 16, 32):
+            measure(f"decode {rows}", backends, sequences(rows, CONTEXT, CONTEXT + 1), arguments.rounds)
+        for length in (512, 1024):
+            measure(f"prefill {length}", backends, sequences(1, 0, length), arguments.rounds)
+
+
+if __name__ == "__main__":
+    main()

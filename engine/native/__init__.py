@@ -1,0 +1,7 @@
+"""The CPU backend in C++: one call computes a whole step. Knows no scheduling and no sampling.
+
+build.py     the sources under csrc/ -> a shared library, compiled once and cached
+library.py   its C interface, declared for ctypes
+weights.py   a model folder -> packed weights
+model.py     a step's sequences -> logits
+"""

@@ -1,0 +1,118 @@
+"""Compile the C++ sources into a shared library, once for each state of sources, compiler and flags.
+
+The library is published by one rename, so a reader finds a whole file or none; processes that want the
+same one at once wait for the first. Nothing here runs code of the library.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+from engine.errors import NativeUnavailable
+
+SOURCES = Path(__file__).parent / "csrc"
+COMPILERS = ("g++", "clang++", "c++")
+FLAGS = (
+    "-std=c++17",
+    "-O3",
+    "-fPIC",
+    "-pthread",
+    "-fvisibility=hidden",
+    "-fno-math-errno",
+    # A row's result may not depend on how the compiler joins operations in one of several variants.
+    "-ffp-contract=off",
+)
+LEVEL_FLAGS: Mapping[str, tuple[str, ...]] = {
+    "kernels_avx2.cpp": ("-mavx2", "-mfma"),
+    "kernels_avx512.cpp": (
+        "-mavx2",
+        "-mfma",
+        "-mavx512f",
+        "-mavx512bw",
+        "-mavx512dq",
+        "-mavx512vl",
+        "-mavx512bf16",
+    ),
+}
+"""Instruction sets beyond plain x86-64, by the only files that may use them."""
+
+
+def default_cache() -> Path:
+    """Where libraries are kept unless the caller says otherwise."""
+    return Path.home() / ".cache" / "noria" / "native"
+
+
+def build(cache: Path) -> Path:
+    """The shared library, compiled if `cache` does not hold it. Raises NativeUnavailable."""
+    if platform.machine() not in ("x86_64", "AMD64"):
+        raise NativeUnavailable(f"the kernels are written for x86-64; this machine is {platform.machine()}")
+    compiler = find_compiler()
+    target = cache / f"noria-{fingerprint(compiler)}.so"
+    if target.exists():
+        return target
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        with _alone(target.with_suffix(".lock")):
+            if not target.exists():
+                _compile(compiler, target)
+    except OSError as error:
+        raise NativeUnavailable(f"{cache} cannot hold the compiled kernels: {error}") from error
+    return target
+
+
+def find_compiler() -> str:
+    """Path of the first C++ compiler there is. Raises NativeUnavailable."""
+    for name in COMPILERS:
+        if (path := shutil.which(name)) is not None:
+            return path
+    raise NativeUnavailable(f"no C++ compiler is installed; one of {', '.join(COMPILERS)} is needed")
+
+
+def fingerprint(compiler: str) -> str:
+    """Names the library that these sources, this compiler and these flags make."""
+    version = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False).stdout
+    state = hashlib.sha256(repr((version, FLAGS, sorted(LEVEL_FLAGS.items()))).encode())
+    for source in sorted(SOURCES.iterdir()):
+        state.update(f"\0{source.name}\0".encode() + source.read_bytes())
+    return state.hexdigest()[:24]
+
+
+def _compile(compiler: str, target: Path) -> None:
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix="build-") as folder:
+        sources = sorted(SOURCES.glob("*.cpp"))
+        objects = [Path(folder, source.stem + ".o") for source in sources]
+
+        def one(source: Path, into: Path) -> None:
+            flags = (*FLAGS, *LEVEL_FLAGS.get(source.name, ()))
+            _run([compiler, *flags, "-c", str(source), "-o", str(into)])
+
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            list(pool.map(one, sources, objects))
+        library = Path(folder, target.name)
+        _run([compiler, *FLAGS, "-shared", *map(str, objects), "-o", str(library)])
+        library.rename(target)
+
+
+def _run(command: list[str]) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        said = next((line for line in done.stderr.splitlines() if "error" in line), done.stderr[:200])
+        raise NativeUnavailable(f"{command[0]} could not compile the kernels: {said}")
+
+
+@contextmanager
+def _alone(lock: Path) -> Iterator[None]:
+    """Held by one process at a time; a process that dies lets go of it."""
+    with lock.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

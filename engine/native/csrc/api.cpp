@@ -1,0 +1,72 @@
+#include "api.h"
+
+#include <cstdio>
+#include <exception>
+#include <new>
+
+#include "forward.h"
+#include "model.h"
+
+struct noria_model {
+    noria_model(const noria_spec& spec, const noria::Kernels& kernels) : model(spec, kernels), forward(model) {}
+    noria::Model model;
+    noria::Forward forward;
+};
+
+namespace {
+
+const noria::Kernels& kernels_of(const noria_spec& spec) {
+    const int level = spec.level == 0 ? noria_level() : spec.level;
+    return level == 2 ? noria::avx512_kernels(spec.float32 != 0) : noria::avx2_kernels(spec.float32 != 0);
+}
+
+}  // namespace
+
+int32_t noria_level() {
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+        __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("fma"))
+        return 2;
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? 1 : 0;
+}
+
+noria_model* noria_create(const noria_spec* spec, char* error, int32_t size) {
+    try {
+        return new noria_model(*spec, kernels_of(*spec));
+    } catch (const std::exception& problem) {  // no memory, or no threads
+        std::snprintf(error, size, "%s", problem.what());
+        return nullptr;
+    }
+}
+
+void noria_destroy(noria_model* model) { delete model; }
+
+void noria_put(noria_model* model, int32_t layer, int32_t part, const void* source) {
+    model->model.put(layer, part, source);
+}
+
+void noria_put_bias(noria_model* model, int32_t layer, int32_t part, const void* source) {
+    model->model.put_bias(layer, part, source);
+}
+
+int32_t noria_step(noria_model* model, const noria_batch* batch) {
+    try {
+        model->forward.run(*batch);
+        return 0;
+    } catch (const std::bad_alloc&) {
+        return -1;
+    }
+}
+
+int64_t noria_load(noria_model* model, int32_t slot, int32_t layer, int32_t part, int32_t rank, const void* a,
+                   const void* b) {
+    try {
+        noria::Model& m = model->model;
+        return m.adapters.load(slot, layer, part, rank, m.part_in(part), m.part_out(part), a, b);
+    } catch (const std::bad_alloc&) {
+        return -1;
+    }
+}
+
+int64_t noria_unload(noria_model* model, int32_t slot) { return model->model.adapters.unload(slot); }

@@ -1,0 +1,61 @@
+// The C interface of the library; engine/native/library.py declares the same structs for ctypes.
+// Errors come as messages: functions that can fail return null, or fill `error` and return a value below 0.
+#pragma once
+
+#include <cstdint>
+
+extern "C" {
+
+struct noria_spec {
+    int32_t float32;  // element type: 1 float, 0 bf16
+    int32_t level;    // instruction set: 0 the best there is, 1 AVX2, 2 AVX-512 with BF16
+    int32_t threads;
+    int32_t hidden, inner, layers, heads, kv_heads, head_dim, vocab;
+    int32_t tied;     // the head is the embedding
+    int32_t qkv_bias, o_bias, mlp_bias, qk_norm;
+    int32_t num_blocks;
+    float eps;
+    float rotary_scale;      // of cos and sin
+    const float* rotary;     // [head_dim / 2] inverse frequencies
+    const int32_t* windows;  // [layers], 0: none
+};
+
+// Parts of a layer, and of the model (layer -1).
+enum noria_part {
+    NORIA_Q, NORIA_K, NORIA_V, NORIA_O, NORIA_GATE, NORIA_UP, NORIA_DOWN,
+    NORIA_HEAD, NORIA_EMBEDDING,
+    NORIA_NORM_ATTENTION, NORIA_NORM_MLP, NORIA_NORM_Q, NORIA_NORM_K, NORIA_NORM_FINAL,
+};
+
+// Sequences of one step; arrays live until noria_step returns.
+struct noria_batch {
+    int32_t sequences;
+    const int32_t* token_ids;    // of all sequences, one after another
+    const int32_t* starts;       // [sequences] position of the first of them
+    const int32_t* counts;       // [sequences]
+    const int32_t* blocks;       // block tables, one after another
+    const int32_t* block_counts; // [sequences]
+    const int32_t* slots;        // [sequences] adapter slot, 0: none
+    const int32_t* samples;      // [sequences] whether its last token's logits are wanted
+    float* logits;               // [sequences that sample, vocab]
+};
+
+struct noria_model;
+
+// 0: none that the kernels need, 1: AVX2, 2: AVX-512 with BF16.
+__attribute__((visibility("default"))) int32_t noria_level();
+__attribute__((visibility("default"))) noria_model* noria_create(const noria_spec*, char* error, int32_t size);
+__attribute__((visibility("default"))) void noria_destroy(noria_model*);
+// Weights [n, k] row by row, or a vector [n] (k = 1), of the model's element type; copied.
+__attribute__((visibility("default"))) void noria_put(noria_model*, int32_t layer, int32_t part, const void*);
+__attribute__((visibility("default"))) void noria_put_bias(noria_model*, int32_t layer, int32_t part,
+                                                           const void*);
+// 0, or -1: no memory for so many rows.
+__attribute__((visibility("default"))) int32_t noria_step(noria_model*, const noria_batch*);
+// A [rank, in] and B [out, rank], scale already in B; copied. Returns the bytes it takes, -1: no memory.
+__attribute__((visibility("default"))) int64_t noria_load(noria_model*, int32_t slot, int32_t layer,
+                                                          int32_t part, int32_t rank, const void* a,
+                                                          const void* b);
+// Returns the bytes freed.
+__attribute__((visibility("default"))) int64_t noria_unload(noria_model*, int32_t slot);
+}

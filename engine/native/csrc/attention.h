@@ -1,0 +1,188 @@
+// Paged attention of a few query rows of one sequence and kv head over the blocks of its table.
+//
+// Row r of a sequence belongs to position start + r / group. Tokens are taken in chunks of 64, aligned at
+// absolute positions, so that a row's sums are the same in whatever tile or piece of the prompt it is
+// computed: a chunk that a row does not see leaves its sums unchanged to the bit.
+
+template <class T>
+struct Scratch {
+    alignas(64) float scores[kTile][kChunk];
+    alignas(64) T shares[kTile][kChunk];
+    alignas(64) float sums[kTile][kMaxHeadDim];
+    alignas(64) T values[kBlock * kMaxHeadDim];
+    float high[kTile], total[kTile], rescale[kTile];
+};
+
+// Blocks of one chunk that some row sees: `count` of them from table[first] on, tokens up to `end`.
+struct Chunk {
+    int origin;  // position of its first token
+    int first;
+    int count;
+    int end;
+};
+
+template <class T>
+INLINE const T* block_of(const Attend& a, int index) {
+    const long block = a.span->table[index];
+    const long head = static_cast<long>(a.kv_head) * 2 * kBlock * a.heads->padded_dim;
+    return static_cast<const T*>(a.cache) + block * a.heads->block_elements + head;
+}
+
+template <int N, class T>
+INLINE void score_blocks(const Attend& a, const T* q, int rows, const Chunk& c, int index, Scratch<T>& s) {
+    const T* keys[N];
+    for (int n = 0; n < N; ++n) keys[n] = block_of<T>(a, index + n);
+    const int column = index * kBlock - c.origin;
+    for (int first = 0; first < rows; first += kRows) {
+        with_rows<kRows>(rows - first < kRows ? rows - first : kRows, [&](auto m) __attribute__((always_inline)) {
+            constexpr int M = decltype(m)::value;
+            F16 sums[M][N];
+            clear(sums);
+            const T* const(&w)[N] = keys;
+            accumulate<0>(sums, q + first * a.heads->padded_dim, a.heads->padded_dim, w, kBlock * kPack<T>,
+                          a.heads->head_dim / kPack<T>, nullptr);
+            for (int row = 0; row < M; ++row)
+                for (int n = 0; n < N; ++n)
+                    store(&s.scores[first + row][column + n * kBlock], sums[row][n]);
+        });
+    }
+}
+
+template <class T>
+INLINE void score(const Attend& a, const T* q, int rows, const Chunk& c, Scratch<T>& s) {
+    int index = c.first;
+    const int last = c.first + c.count;
+    if constexpr (kWidth == 2)
+        for (; index + 2 <= last; index += 2) score_blocks<2, T>(a, q, rows, c, index, s);
+    for (; index < last; ++index) score_blocks<1, T>(a, q, rows, c, index, s);
+}
+
+// Scores of one row to shares of its sum; what the row does not see gets 0, whatever was stored there.
+template <class T>
+INLINE void share_row(const Attend& a, int row, int position, const Chunk& c, Scratch<T>& s) {
+    const int lowest = a.window > 0 && position >= a.window ? position - a.window + 1 : 0;
+    const int low = lowest - c.origin, high = position + 1 - c.origin;
+    const F16 scale = all(a.heads->scale), none = all(-__builtin_inff());
+    const int begin = (c.first * kBlock - c.origin) / 16, end = begin + c.count;
+    F16 scores[kChunk / 16], top = none;
+    for (int i = begin; i < end; ++i) {
+        const int from = low - 16 * i, to = high - 16 * i;
+        const F16 scaled = load(&s.scores[row][16 * i]) * scale;
+        const int keep_from = from < 0 ? 0 : from > 16 ? 16 : from, keep_to = to < 0 ? 0 : to > 16 ? 16 : to;
+        scores[i] = keep(scaled, keep_from, keep_to, none);
+        top = larger(top, scores[i]);
+    }
+    const float before = s.high[row], found = highest(top), now = found > before ? found : before;
+    F16 total = all(0.0f);
+    for (int i = 0; i < kChunk / 16; ++i) {
+        F16 share = all(0.0f);
+        if (i >= begin && i < end) {
+            const int from = low - 16 * i, to = high - 16 * i;
+            const int keep_from = from < 0 ? 0 : from > 16 ? 16 : from, keep_to = to < 0 ? 0 : to > 16 ? 16 : to;
+            share = keep(power2(scores[i] - all(now)), keep_from, keep_to, share);
+        }
+        total = total + share;
+        store(&s.shares[row][16 * i], share);
+    }
+    // Both sides are finite: no row has seen anything yet where `before` is the starting value.
+    alignas(64) float rescale[16];
+    store(rescale, power2(all(before - now)));
+    s.high[row] = now;
+    s.rescale[row] = rescale[0];
+    s.total[row] = s.total[row] * rescale[0] + sum(total);
+}
+
+// V of the block that holds the last visible token, zero behind it: what lies there was never written for
+// this sequence and may not be a number.
+template <class T>
+INLINE const T* trimmed(const Attend& a, const T* values, int tokens, Scratch<T>& s) {
+    constexpr int P = kPack<T>;
+    for (int i = 0; i < kBlock * a.heads->padded_dim; ++i) {
+        const int token = i % (16 * kBlock) / (16 * P) * P + i % P;
+        s.values[i] = token < tokens ? values[i] : T{};
+    }
+    return s.values;
+}
+
+template <int N, class T>
+INLINE void mix_columns(const T* const* values, int rows, int column, const Chunk& c, Scratch<T>& s) {
+    const int begin = c.first * kBlock - c.origin;
+    for (int first = 0; first < rows; first += kRows) {
+        with_rows<kRows>(rows - first < kRows ? rows - first : kRows, [&](auto m) __attribute__((always_inline)) {
+            constexpr int M = decltype(m)::value;
+            F16 sums[M][N];
+            for (int row = 0; row < M; ++row)
+                for (int n = 0; n < N; ++n)
+                    sums[row][n] = load(&s.sums[first + row][column + 16 * n]) * all(s.rescale[first + row]);
+            for (int block = 0; block < c.count; ++block) {
+                const T* w[N];
+                for (int n = 0; n < N; ++n) w[n] = values[block] + (column + 16 * n) * kBlock;
+                const T* const(&columns)[N] = w;
+                accumulate<0>(sums, &s.shares[first][begin + kBlock * block], kChunk, columns, 16 * kPack<T>,
+                              kBlock / kPack<T>, nullptr);
+            }
+            for (int row = 0; row < M; ++row)
+                for (int n = 0; n < N; ++n) store(&s.sums[first + row][column + 16 * n], sums[row][n]);
+        });
+    }
+}
+
+template <class T>
+INLINE void mix(const Attend& a, int rows, const Chunk& c, Scratch<T>& s) {
+    const T* values[kChunk / kBlock];
+    for (int i = 0; i < c.count; ++i)
+        values[i] = block_of<T>(a, c.first + i) + kBlock * a.heads->padded_dim;
+    const int last = c.first + c.count - 1, tokens = c.end - last * kBlock;
+    if (tokens < kBlock) values[c.count - 1] = trimmed(a, values[c.count - 1], tokens, s);
+    int column = 0;
+    if constexpr (kWidth == 2)
+        for (; column + 32 <= a.heads->padded_dim; column += 32)
+            mix_columns<2, T>(values, rows, column, c, s);
+    for (; column < a.heads->padded_dim; column += 16) mix_columns<1, T>(values, rows, column, c, s);
+}
+
+template <class T>
+INLINE void finish_row(const Attend& a, int row, int index, const Scratch<T>& s) {
+    const Heads& h = *a.heads;
+    const int group = h.heads / h.kv_heads;
+    T* out = static_cast<T*>(a.out) + (a.span->row + index / group) * a.out_stride +
+             (a.kv_head * group + index % group) * h.head_dim;
+    const F16 inverse = all(1.0f / s.total[row]);
+    for (int i = 0; i < h.head_dim; i += 16) {
+        const F16 value = load(&s.sums[row][i]) * inverse;
+        if (h.head_dim - i >= 16) {
+            store(out + i, value);
+        } else {
+            alignas(64) T whole[16];
+            store(whole, value);
+            for (int j = 0; j < h.head_dim - i; ++j) out[i + j] = whole[j];
+        }
+    }
+}
+
+template <class T>
+void attend(const Attend& a, int first, int rows, void* scratch) {
+    Scratch<T>& s = *static_cast<Scratch<T>*>(scratch);
+    const Heads& h = *a.heads;
+    const int group = h.heads / h.kv_heads;
+    const int low_position = a.span->start + first / group;
+    const int high_position = a.span->start + (first + rows - 1) / group;
+    const int lowest = a.window > 0 && low_position >= a.window ? low_position - a.window + 1 : 0;
+    for (int row = 0; row < rows; ++row) {
+        s.high[row] = -1e30f;
+        s.total[row] = 0.0f;
+        for (int i = 0; i < h.padded_dim; i += 16) store(&s.sums[row][i], all(0.0f));
+    }
+    const T* q = static_cast<const T*>(a.queries) + static_cast<long>(first) * h.padded_dim;
+    for (int origin = lowest / kChunk * kChunk; origin <= high_position; origin += kChunk) {
+        const int begin = lowest > origin ? lowest : origin;
+        const int end = high_position + 1 < origin + kChunk ? high_position + 1 : origin + kChunk;
+        const int block = begin / kBlock;
+        const Chunk chunk = {origin, block, (end - 1) / kBlock + 1 - block, end};
+        score(a, q, rows, chunk, s);
+        for (int row = 0; row < rows; ++row)
+            share_row(a, row, a.span->start + (first + row) / group, chunk, s);
+        mix(a, rows, chunk, s);
+    }
+    for (int row = 0; row < rows; ++row) finish_row(a, row, first + row, s);
+}

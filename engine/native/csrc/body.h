@@ -1,0 +1,15 @@
+// The kernels, written once over the sixteen lanes of vec_*.h, and their tables.
+
+#include "lanes.h"
+#include "gemm.h"
+#include "rows.h"
+#include "attention.h"
+
+template <class T>
+constexpr Kernels table() {
+    return {&embed<T>,  &normalise<T>, &multiply<T>, &shrink<T>,         &expand<T>,
+            &gate<T>,   &prepare<T>,   &attend<T>,   sizeof(Scratch<T>)};
+}
+
+constexpr Kernels kBf16 = table<bf16>();
+constexpr Kernels kFloat = table<float>();

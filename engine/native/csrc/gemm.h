@@ -1,0 +1,150 @@
+// Products with packed weights. Each sum runs over k in ascending order in one accumulator.
+
+// sums[m][n] += x[m] . w[n] over `units` lanes' worth of terms; w[n] advances by `pitch` elements a unit.
+// Meanwhile LINES cache lines every four units are fetched from `next` on.
+template <int LINES, int M, int N, class T>
+INLINE void accumulate(F16 (&sums)[M][N], const T* x, long stride, const T* const (&start)[N], long pitch,
+                       long units, const char* next) {
+    const T* w[N];
+    for (int n = 0; n < N; ++n) w[n] = start[n];
+    long done = 0;
+    const auto one = [&]() __attribute__((always_inline)) {
+        step<M, N>(sums, x, stride, w);
+        x += kPack<T>;
+        for (int n = 0; n < N; ++n) w[n] += pitch;
+    };
+    if constexpr (LINES > 0) {
+        for (; done + 4 <= units; done += 4) {
+            for (int line = 0; line < LINES; ++line) _mm_prefetch(next + 64 * line, _MM_HINT_T1);
+            next += 64 * LINES;
+            one(), one(), one(), one();
+        }
+    }
+    for (; done < units; ++done) one();
+}
+
+template <int M, int N>
+INLINE void clear(F16 (&sums)[M][N]) {
+    for (int m = 0; m < M; ++m)
+        for (int n = 0; n < N; ++n) sums[m][n] = all(0.0f);
+}
+
+// The 32 columns of one panel.
+template <int LINES, int M, class T>
+INLINE void panel_sums(F16 (&sums)[M][2], const T* x, long stride, const T* w, int k, const char* next) {
+    const long half = 16 * kPack<T>, units = k / kPack<T>;
+    if constexpr (kWidth == 2) {
+        const T* const columns[2] = {w, w + half};
+        accumulate<LINES>(sums, x, stride, columns, 2 * half, units, next);
+    } else {
+        for (int n = 0; n < 2; ++n) {
+            F16 part[M][1];
+            clear(part);
+            const T* const column[1] = {w + n * half};
+            if (n == 0)
+                accumulate<LINES>(part, x, stride, column, 2 * half, units, next);
+            else
+                accumulate<0>(part, x, stride, column, 2 * half, units, next);
+            for (int m = 0; m < M; ++m) sums[m][n] = part[m][0];
+        }
+    }
+}
+
+template <int M, class T>
+INLINE void deliver(const F16 (&sums)[M][2], const Product& p, int panel, int first) {
+    const long column = static_cast<long>(panel) * kPanel;
+    const float* bias = p.matrix->bias;
+    for (int m = 0; m < M; ++m) {
+        F16 value[2];
+        for (int n = 0; n < 2; ++n)
+            value[n] = bias == nullptr ? sums[m][n] : sums[m][n] + load(bias + column + 16 * n);
+        if (p.into == Into::kGated) {
+            T* out = static_cast<T*>(p.gated) + (first + m) * p.gated_stride + column / 2;
+            store(out, silu_times(value[0], value[1]));
+            continue;
+        }
+        for (int n = 0; n < 2; ++n) {
+            float* y = p.y + (first + m) * p.y_stride + column + 16 * n;
+            const long left = p.matrix->n - column - 16 * n;
+            if (p.into == Into::kAdd)
+                store(y, load(y) + value[n]);
+            else if (p.into == Into::kStore || left >= 16)
+                store(y, value[n]);
+            else if (left > 0)
+                store_part(y, value[n], static_cast<int>(left));
+        }
+    }
+}
+
+template <int LINES, int M, class T>
+__attribute__((noinline)) void panel_rows(const Product& p, int panel, int first, const char* next) {
+    F16 sums[M][2];
+    clear(sums);
+    const T* x = static_cast<const T*>(p.x) + first * p.x_stride;
+    const T* w = reinterpret_cast<const T*>(p.matrix->panel(panel));
+    panel_sums<LINES>(sums, x, p.x_stride, w, p.matrix->k, next);
+    deliver<M, T>(sums, p, panel, first);
+}
+
+// Rows in runs of nearly equal length; the first run, or the first two, fetch the next panel.
+template <class T>
+void multiply(const Product& p, int panel, int first, int rows, const char* next) {
+    const int runs = (rows + kRows - 1) / kRows;
+    const long half = p.matrix->panel_bytes / 2;
+    for (int run = 0; run < runs; ++run) {
+        const int low = rows * run / runs, count = rows * (run + 1) / runs - low;
+        with_rows<kRows>(count, [&](auto m) __attribute__((always_inline)) {
+            constexpr int M = decltype(m)::value;
+            if (next == nullptr || run > 1)
+                panel_rows<0, M, T>(p, panel, first + low, nullptr);
+            else if (runs == 1)
+                panel_rows<8, M, T>(p, panel, first + low, next);
+            else
+                panel_rows<4, M, T>(p, panel, first + low, next + run * half);
+        });
+    }
+}
+
+// One panel of an adapter's matrix.
+template <int M, class T>
+INLINE void narrow_sums(F16 (&sums)[M][1], const Narrow& matrix, int panel, const T* x, long stride) {
+    clear(sums);
+    const T* const w[1] = {static_cast<const T*>(matrix.weights) + panel * matrix.panel_elements};
+    accumulate<0>(sums, x, stride, w, 16 * kPack<T>, matrix.k / kPack<T>, nullptr);
+}
+
+template <class T, class F>
+INLINE void narrow_rows(const Narrow& matrix, int panel, const T* x, long stride, int rows, F&& deliver_row) {
+    for (int first = 0; first < rows; first += kRows) {
+        const int count = rows - first < kRows ? rows - first : kRows;
+        with_rows<kRows>(count, [&](auto m) __attribute__((always_inline)) {
+            constexpr int M = decltype(m)::value;
+            F16 sums[M][1];
+            narrow_sums<M, T>(sums, matrix, panel, x + first * stride, stride);
+            for (int row = 0; row < M; ++row) deliver_row(first + row, sums[row][0]);
+        });
+    }
+}
+
+template <class T>
+void shrink(const Narrow& matrix, const void* x, long x_stride, int rows, void* out, long out_stride) {
+    for (int panel = 0; panel < matrix.panels; ++panel) {
+        T* to = static_cast<T*>(out) + 16 * panel;
+        narrow_rows<T>(matrix, panel, static_cast<const T*>(x), x_stride, rows,
+                       [&](int row, F16 value) { store(to + row * out_stride, value); });
+    }
+}
+
+template <class T>
+void expand(const Narrow& matrix, int panel, const void* x, long x_stride, int rows, float* y, long y_stride,
+            int pitch) {
+    const int left = matrix.n - 16 * panel, width = left < 16 ? left : 16;
+    float* to = y + static_cast<long>(panel) * pitch;
+    narrow_rows<T>(matrix, panel, static_cast<const T*>(x), x_stride, rows, [&](int row, F16 value) {
+        float* at = to + row * y_stride;
+        if (width == 16)
+            store(at, load(at) + value);
+        else
+            store_part(at, load_part(at, width) + value, width);
+    });
+}

@@ -1,0 +1,132 @@
+// What a step asks of the processor: one table of functions for each pair of instruction set and element
+// type. The tables are made by kernels_*.cpp, which are the only files compiled for more than plain x86-64.
+//
+// T below is the element type of weights, operands and cache: bf16, or float in the float32 mode.
+// Sums are always float32, and every sum runs over its terms in one fixed order, whatever rows are computed
+// beside it: so a row's result does not depend on its company.
+#pragma once
+
+#include <cstdint>
+
+namespace noria {
+
+struct bf16 {
+    uint16_t bits;
+};
+
+constexpr int kBlock = 16;      // tokens of one KV block; lanes of one vector
+constexpr int kPanel = 32;      // output columns of one panel of a matrix
+constexpr int kChunk = 64;      // tokens of one turn of the online softmax, aligned at absolute positions
+constexpr int kTile = 12;       // rows of one attention item
+constexpr int kMaxHeadDim = 256;
+
+// Matrix [n, k] in panels of 32 columns: bf16 [n/32][k/2][32][2], float [n/32][k][32]; padded with zeros.
+struct Matrix {
+    void* weights = nullptr;
+    float* bias = nullptr;  // [panels * 32], or none
+    int n = 0;
+    int k = 0;              // even
+    int panels = 0;
+    long panel_bytes = 0;
+
+    const char* panel(long index) const { return static_cast<const char*>(weights) + index * panel_bytes; }
+};
+
+enum class Into {
+    kStore,  // y = result
+    kAdd,    // y += result
+    kGated,  // out = silu(columns 0..15) * columns 16..31, 16 columns a panel
+    kExact,  // y = result, not a column more than n: y belongs to the caller of the step
+};
+
+struct Product {
+    const Matrix* matrix;
+    const void* x;  // T [rows, x_stride]
+    long x_stride;  // strides count elements
+    float* y;
+    long y_stride;
+    void* gated;  // T, for kGated
+    long gated_stride;
+    Into into;
+};
+
+// A matrix of an adapter in panels of 16 columns: bf16 [n/16][k/2][16][2], float [n/16][k][16].
+struct Narrow {
+    void* weights = nullptr;
+    int n = 0;
+    int k = 0;
+    int panels = 0;
+    long panel_elements = 0;
+};
+
+struct Embed {
+    const void* rows;      // T [vocab, width], or none: then the head's panels are read
+    const Matrix* panels;
+    int width;
+};
+
+struct Norm {
+    const float* weight;  // padded with zeros like the rows
+    float eps;
+    int width;
+    int padded;  // multiple of 16
+};
+
+// Where attention finds things. Cache of one layer: [block][kv head] of K then V, for 16 tokens each:
+// K bf16 [head_dim/2][16 tokens][2], float [head_dim][16 tokens];
+// V bf16 [head_dim/16][8 token pairs][16][2], float [head_dim/16][16 tokens][16].
+struct Heads {
+    int heads, kv_heads, head_dim, padded_dim;
+    int k_column, v_column;  // where k and v begin in a row of the fused product
+    const float* q_norm;     // [head_dim] or none
+    const float* k_norm;
+    float eps;
+    float scale;  // of scores, in base 2: log2(e) / sqrt(head_dim)
+    long block_elements;  // one block of one layer
+};
+
+struct Rotation {
+    const float* cos;  // [head_dim / 2] of one position
+    const float* sin;
+};
+
+struct Span {
+    const int32_t* table;  // block ids
+    int start;             // position of its first new token
+    int count;
+    int row;               // of its first new token in the batch
+};
+
+struct Attend {
+    const Heads* heads;
+    const Span* span;
+    const void* queries;  // T [count * group, padded_dim], of one kv head
+    const void* cache;    // one layer
+    void* out;            // T [batch rows, out_stride]
+    long out_stride;
+    int window;           // 0: none
+    int kv_head;
+};
+
+struct Kernels {
+    void (*embed)(const Embed&, int token, float* out);
+    void (*normalise)(const Norm&, const float* x, void* out);
+    // Rows first .. first + rows - 1 of one panel; `next` is fetched into the cache meanwhile (or none).
+    void (*multiply)(const Product&, int panel, int first, int rows, const char* next);
+    void (*shrink)(const Narrow&, const void* x, long x_stride, int rows, void* out, long out_stride);
+    // Columns of panel j land at y + j * pitch.
+    void (*expand)(const Narrow&, int panel, const void* x, long x_stride, int rows, float* y, long y_stride,
+                   int pitch);
+    void (*gate)(const float* gate_up, int panels, void* out);
+    // Norm, turn and store the heads of one token that share one key.
+    void (*prepare)(const Heads&, const float* fused, const Rotation&, int kv_head, void* queries,
+                    void* block, int offset);
+    // Query rows first .. first + rows - 1 (at most kTile) of one sequence and kv head.
+    void (*attend)(const Attend&, int first, int rows, void* scratch);
+    long scratch_bytes;
+};
+
+const Kernels& avx512_kernels(bool float32);
+const Kernels& avx2_kernels(bool float32);
+
+}  // namespace noria

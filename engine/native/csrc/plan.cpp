@@ -1,0 +1,105 @@
+#include "plan.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace noria {
+
+namespace {
+
+constexpr int kExpandPanels = 8;  // of one item
+
+struct Member {
+    int part;
+    Group group;
+    int place;
+};
+
+constexpr Member kMembers[kModules] = {
+    {NORIA_Q, kQkv, 0},       {NORIA_K, kQkv, 1},     {NORIA_V, kQkv, 2},    {NORIA_O, kO, 0},
+    {NORIA_GATE, kGateUp, 0}, {NORIA_UP, kGateUp, 1}, {NORIA_DOWN, kDown, 0},
+};
+
+}  // namespace
+
+void Plan::make(const noria_batch& batch) {
+    order_.resize(batch.sequences);
+    std::iota(order_.begin(), order_.end(), 0);
+    std::stable_sort(order_.begin(), order_.end(),
+                     [&](int a, int b) { return batch.slots[a] < batch.slots[b]; });
+    lay_rows(batch);
+    cut_tiles();
+    std::vector<Run> runs;
+    for (size_t i = 0; i < order_.size(); ++i) {
+        const Adapter* adapter = model_.adapters.find(batch.slots[order_[i]]);
+        if (adapter == nullptr) continue;
+        if (runs.empty() || runs.back().adapter != adapter) runs.push_back({adapter, spans[i].row, 0});
+        runs.back().rows += spans[i].count;
+    }
+    adapted = !runs.empty();
+    rank = 0;
+    if (adapted) gather_deltas(runs);
+}
+
+void Plan::lay_rows(const noria_batch& batch) {
+    const int count = batch.sequences;
+    std::vector<int> first_token(count + 1, 0), first_block(count + 1, 0), row_of(count);
+    for (int i = 0; i < count; ++i) {
+        first_token[i + 1] = first_token[i] + batch.counts[i];
+        first_block[i + 1] = first_block[i] + batch.block_counts[i];
+    }
+    blocks_.assign(batch.blocks, batch.blocks + first_block[count]);
+    tokens.clear(), positions.clear(), span_of.clear(), spans.clear(), sampled.clear();
+    for (const int i : order_) {
+        const int row = static_cast<int>(tokens.size());
+        row_of[i] = row;
+        for (int j = 0; j < batch.counts[i]; ++j) {
+            tokens.push_back(batch.token_ids[first_token[i] + j]);
+            positions.push_back(batch.starts[i] + j);
+            span_of.push_back(static_cast<int>(spans.size()));
+        }
+        spans.push_back({blocks_.data() + first_block[i], batch.starts[i], batch.counts[i], row});
+    }
+    rows = static_cast<int>(tokens.size());
+    for (int i = 0; i < count; ++i)
+        if (batch.samples[i] != 0) sampled.push_back(row_of[i] + batch.counts[i] - 1);
+}
+
+void Plan::cut_tiles() {
+    const int group = model_.spec.heads / model_.spec.kv_heads;
+    single = rows == static_cast<int>(spans.size()) && group <= kTile;
+    tiles.clear();
+    for (size_t span = 0; span < spans.size(); ++span) {
+        const int all = spans[span].count * group;
+        for (int head = 0; head < model_.spec.kv_heads; ++head)
+            for (int first = 0; first < all; first += kTile)
+                tiles.push_back({static_cast<int>(span), head, first, std::min(kTile, all - first)});
+    }
+}
+
+void Plan::gather_deltas(const std::vector<Run>& runs) {
+    const int layers = static_cast<int>(model_.layers.size());
+    const Heads heads = model_.heads_of(model_.layers[0]);
+    const int columns[kModules] = {0, heads.k_column, heads.v_column, 0, 0, 16, 0};
+    for (int layer = 0; layer < layers; ++layer) {
+        GroupDeltas* groups = &deltas_[layer * kGroups];
+        for (int group = 0; group < kGroups; ++group) groups[group].shrinks.clear(), groups[group].expands.clear();
+        for (const Run& run : runs) {
+            for (const Member& member : kMembers) {
+                const Pair& pair = run.adapter->at(layer, member.part);
+                if (pair.none()) continue;
+                const int pitch = member.group == kGateUp ? kPanel : 16;
+                groups[member.group].shrinks.push_back(
+                    {&pair, run.first, run.rows, member.place, columns[member.part], pitch});
+            }
+        }
+        for (int group = 0; group < kGroups; ++group)
+            for (const Delta& delta : groups[group].shrinks)
+                for (int panel = 0; panel < delta.pair->b.panels; panel += kExpandPanels)
+                    groups[group].expands.push_back(
+                        {&delta, panel, std::min(kExpandPanels, delta.pair->b.panels - panel)});
+    }
+    for (const Run& run : runs) rank = std::max(rank, run.adapter->widest);
+}
+
+}  // namespace noria

@@ -1,0 +1,97 @@
+// Work on single rows: embedding, norms, gating, and a token's way into queries and cache.
+
+template <class T>
+void embed(const Embed& e, int token, float* out) {
+    if (e.rows != nullptr) {
+        const T* row = static_cast<const T*>(e.rows) + static_cast<long>(token) * e.width;
+        for (int i = 0; i < e.width; ++i) out[i] = wide(row[i]);
+        return;
+    }
+    // The head's weights serve as embedding too: one column of a panel.
+    const T* column = reinterpret_cast<const T*>(e.panels->panel(token / kPanel)) + token % kPanel * kPack<T>;
+    for (int i = 0; i < e.width; i += kPack<T>, column += kPanel * kPack<T>)
+        for (int j = 0; j < kPack<T>; ++j) out[i + j] = wide(column[j]);
+}
+
+template <class T>
+void normalise(const Norm& norm, const float* x, void* out) {
+    F16 squares = all(0.0f);
+    for (int i = 0; i < norm.padded; i += 16) squares = multiply_add(load(x + i), load(x + i), squares);
+    const F16 inverse = all(1.0f / __builtin_sqrtf(sum(squares) / norm.width + norm.eps));
+    for (int i = 0; i < norm.padded; i += 16)
+        store(static_cast<T*>(out) + i, load(x + i) * inverse * load(norm.weight + i));
+}
+
+template <class T>
+void gate(const float* gate_up, int panels, void* out) {
+    for (int panel = 0; panel < panels; ++panel) {
+        const float* both = gate_up + panel * kPanel;
+        store(static_cast<T*>(out) + 16 * panel, silu_times(load(both), load(both + 16)));
+    }
+}
+
+// One head, at most kMaxHeadDim long, in float32; zeros up to the padded length.
+struct Head {
+    alignas(64) float x[kMaxHeadDim];
+};
+
+INLINE void read_head(Head& head, const float* x, const Heads& h) {
+    for (int i = 0; i < h.padded_dim; i += 16) {
+        const int left = h.head_dim - i;
+        store(head.x + i, left >= 16 ? load(x + i) : load_part(x + i, left));
+    }
+}
+
+INLINE void norm_head(Head& head, const float* weight, const Heads& h) {
+    F16 squares = all(0.0f);
+    for (int i = 0; i < h.padded_dim; i += 16)
+        squares = multiply_add(load(head.x + i), load(head.x + i), squares);
+    const F16 inverse = all(1.0f / __builtin_sqrtf(sum(squares) / h.head_dim + h.eps));
+    for (int i = 0; i < h.padded_dim; i += 16) {
+        const int left = h.head_dim - i;
+        const F16 w = left >= 16 ? load(weight + i) : load_part(weight + i, left);
+        store(head.x + i, load(head.x + i) * inverse * w);
+    }
+}
+
+INLINE void turn_head(Head& head, const Rotation& turn, const Heads& h) {
+    const int half = h.head_dim / 2;
+    for (int i = 0; i < half; i += 16) {
+        const int n = half - i < 16 ? half - i : 16;
+        const F16 c = load_part(turn.cos + i, n), s = load_part(turn.sin + i, n);
+        const F16 a = load_part(head.x + i, n), b = load_part(head.x + half + i, n);
+        store_part(head.x + i, a * c - b * s, n);
+        store_part(head.x + half + i, b * c + a * s, n);
+    }
+}
+
+template <class T>
+INLINE void round_head(T* out, const Head& head, const Heads& h) {
+    for (int i = 0; i < h.padded_dim; i += 16) store(out + i, load(head.x + i));
+}
+
+template <class T>
+void prepare(const Heads& h, const float* fused, const Rotation& turn, int kv_head, void* queries, void* block,
+             int offset) {
+    const int group = h.heads / h.kv_heads;
+    Head head;
+    for (int i = 0; i < group; ++i) {
+        read_head(head, fused + (kv_head * group + i) * h.head_dim, h);
+        if (h.q_norm != nullptr) norm_head(head, h.q_norm, h);
+        turn_head(head, turn, h);
+        round_head(static_cast<T*>(queries) + i * h.padded_dim, head, h);
+    }
+    alignas(64) T row[kMaxHeadDim];
+    T* keys = static_cast<T*>(block) + static_cast<long>(kv_head) * 2 * kBlock * h.padded_dim;
+    T* values = keys + kBlock * h.padded_dim;
+    read_head(head, fused + h.k_column + kv_head * h.head_dim, h);
+    if (h.k_norm != nullptr) norm_head(head, h.k_norm, h);
+    turn_head(head, turn, h);
+    round_head(row, head, h);
+    constexpr int P = kPack<T>;
+    for (int i = 0; i < h.head_dim; ++i) keys[(i / P * kBlock + offset) * P + i % P] = row[i];
+    read_head(head, fused + h.v_column + kv_head * h.head_dim, h);
+    round_head(row, head, h);
+    for (int i = 0; i < h.head_dim; ++i)
+        values[i / 16 * 16 * kBlock + (offset / P * 16 + i % 16) * P + offset % P] = row[i];
+}

@@ -1,0 +1,60 @@
+#include "workspace.h"
+
+#include <algorithm>
+
+namespace noria {
+
+namespace {
+
+long odd_lines(long columns, int element) { return ((columns * element + 63) / 64 | 1) * 64 / element; }
+
+}  // namespace
+
+Workspace::Workspace(const Model& model) : model_(model), element_(model.element()) {
+    const Layer& layer = model.layers[0];
+    const Heads heads = model.heads_of(layer);
+    hidden_stride = odd_lines(layer.down.panels * kPanel, 4);
+    normed_stride = odd_lines(layer.down.panels * kPanel, element_);
+    fused_stride = odd_lines(layer.qkv.panels * kPanel, 4);
+    seen_stride = odd_lines(heads.heads * heads.head_dim, element_);
+    gate_up_stride = odd_lines(layer.gate_up.panels * kPanel, 4);
+    gated_stride = odd_lines(layer.gate_up.panels * 16, element_);
+    scratch_stride = Arena::rounded(model.kernels.scratch_bytes);
+}
+
+void Workspace::reserve(int rows, int rank) {
+    if (rows <= rows_ && rank <= rank_) return;
+    rows_ = std::max({rows, rows_, 64});
+    rank_ = std::max(rank, rank_);
+    inner_stride = odd_lines(rank_, element_);
+    counted_ = 0;
+    place(nullptr);
+    arena_.reset();
+    arena_ = std::make_unique<Arena>(counted_);
+    place(arena_.get());
+}
+
+// Without an arena it counts, with one it places.
+void Workspace::place(Arena* arena) {
+    const auto take = [&](size_t bytes) -> void* {
+        counted_ += Arena::rounded(bytes);
+        return arena == nullptr ? nullptr : arena->take(bytes);
+    };
+    const auto floats = [&](long count) { return static_cast<float*>(take(count * sizeof(float))); };
+    const Heads heads = model_.heads_of(model_.layers[0]);
+    const long rows = rows_, half = heads.head_dim / 2;
+    hidden = floats(rows * hidden_stride);
+    normed = take(rows * normed_stride * element_);
+    own = take(static_cast<long>(model_.team.size()) * kPrivateRows * normed_stride * element_);
+    fused = floats(rows * fused_stride);
+    queries = take(rows * heads.heads * heads.padded_dim * element_);
+    seen = take(rows * seen_stride * element_);
+    gate_up = floats(rank_ == 0 ? 0 : rows * gate_up_stride);
+    gated = take(rows * gated_stride * element_);
+    inner = take(3 * rows * inner_stride * element_);
+    cos = floats(rows * half);
+    sin = floats(rows * half);
+    scratch = static_cast<char*>(take(model_.team.size() * scratch_stride));
+}
+
+}  // namespace noria

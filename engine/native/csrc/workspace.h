@@ -1,0 +1,53 @@
+// The rows of one step on their way through the layers. Grows with the largest step and stays.
+#pragma once
+
+#include <memory>
+
+#include "arena.h"
+#include "kernels.h"
+#include "model.h"
+
+namespace noria {
+
+constexpr int kPrivateRows = 16;  // up to so many rows are normalised by each thread for itself
+
+// Strides count elements; their bytes are an odd number of cache lines, so that the rows of a tile do not
+// fall into the same cache sets.
+class Workspace {
+public:
+    explicit Workspace(const Model& model);
+    // Room for that many rows, and for adapters whose padded rank is at most `rank`. Throws std::bad_alloc.
+    void reserve(int rows, int rank);
+
+    // Row `row` of a buffer of the model's element type.
+    char* typed(void* base, long row, long stride) const {
+        return static_cast<char*>(base) + row * stride * element_;
+    }
+
+    long hidden_stride, normed_stride, fused_stride, seen_stride, gate_up_stride, gated_stride, inner_stride = 0;
+    float* hidden;   // residual stream
+    void* normed;    // what a product reads, shared by the threads
+    void* own;       // the same for few rows: [threads][kPrivateRows]
+    float* fused;    // q, k and v side by side
+    void* queries;   // [kv heads][rows * group][padded head]
+    void* seen;      // what attention made
+    float* gate_up;  // with adapters only
+    void* gated;
+    void* inner;  // A x of up to three modules: [3][rows]
+    float* cos;   // [rows][head_dim / 2]
+    float* sin;
+    char* scratch;  // [threads][scratch_stride] of the attention kernel
+    long scratch_stride;
+
+private:
+    void place(Arena* arena);
+
+    const Model& model_;
+    const int element_;
+    int rows_ = 0;
+    int rank_ = 0;
+    size_t counted_ = 0;
+    std::unique_ptr<Arena> arena_;
+};
+
+}  // namespace noria

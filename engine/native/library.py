@@ -1,0 +1,74 @@
+"""The C interface of csrc/api.h for ctypes. Calls release the interpreter's lock; errors are theirs."""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import POINTER, c_char_p, c_float, c_int32, c_int64, c_void_p
+from enum import IntEnum
+from pathlib import Path
+
+from engine.errors import NativeUnavailable
+from engine.native.build import build
+
+
+class Part(IntEnum):
+    """Parts of a layer and of the model, as in api.h."""
+
+    Q, K, V, O, GATE, UP, DOWN, HEAD, EMBEDDING = range(9)  # noqa: E741  the usual name of the matrix
+    NORM_ATTENTION, NORM_MLP, NORM_Q, NORM_K, NORM_FINAL = range(9, 14)
+
+
+class Spec(ctypes.Structure):
+    """struct noria_spec."""
+
+    _fields_ = (
+        *((name, c_int32) for name in ("float32", "level", "threads")),
+        *(
+            (name, c_int32)
+            for name in ("hidden", "inner", "layers", "heads", "kv_heads", "head_dim", "vocab")
+        ),
+        *((name, c_int32) for name in ("tied", "qkv_bias", "o_bias", "mlp_bias", "qk_norm", "num_blocks")),
+        ("eps", c_float),
+        ("rotary_scale", c_float),
+        ("rotary", c_void_p),
+        ("windows", c_void_p),
+    )
+
+
+class Batch(ctypes.Structure):
+    """struct noria_batch."""
+
+    _fields_ = (
+        ("sequences", c_int32),
+        *((name, c_void_p) for name in ("token_ids", "starts", "counts", "blocks", "block_counts")),
+        *((name, c_void_p) for name in ("slots", "samples", "logits")),
+    )
+
+
+_SIGNATURES = {
+    "noria_level": (c_int32, ()),
+    "noria_create": (c_void_p, (POINTER(Spec), c_char_p, c_int32)),
+    "noria_destroy": (None, (c_void_p,)),
+    "noria_put": (None, (c_void_p, c_int32, c_int32, c_void_p)),
+    "noria_put_bias": (None, (c_void_p, c_int32, c_int32, c_void_p)),
+    "noria_step": (c_int32, (c_void_p, POINTER(Batch))),
+    "noria_load": (c_int64, (c_void_p, c_int32, c_int32, c_int32, c_int32, c_void_p, c_void_p)),
+    "noria_unload": (c_int64, (c_void_p, c_int32)),
+}
+
+
+def open_library(cache: Path) -> ctypes.CDLL:
+    """Build if need be, load, and check that this processor can run it. Raises NativeUnavailable."""
+    path = build(cache)
+    try:
+        library = ctypes.CDLL(str(path))
+    except OSError:
+        # What lies there is no library (a full disk, a foreign file): make it anew, once.
+        path.unlink(missing_ok=True)
+        library = ctypes.CDLL(str(build(cache)))
+    for name, (result, arguments) in _SIGNATURES.items():
+        function = getattr(library, name)
+        function.restype, function.argtypes = result, arguments
+    if library.noria_level() == 0:
+        raise NativeUnavailable("the processor lacks AVX2 and FMA, which the kernels need")
+    return library

@@ -1,0 +1,154 @@
+"""A model whose steps run in the native library: sequences of a step in, logits out. Samples nothing.
+
+Owns the library's model: packed weights, KV cache and adapters live and die with this object.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from collections.abc import Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from engine.config import blocks_for
+from engine.errors import NativeUnavailable
+from engine.lora import AdapterWeights, fit_pair
+from engine.models.rope import Rope
+from engine.modelspec import ModelSpec
+from engine.native.build import default_cache
+from engine.native.library import Batch, Part, Spec, open_library
+from engine.native.weights import MODULES, load_weights
+from engine.records import ScheduledSeq
+
+Level = Literal["best", "avx2", "avx512"]
+LEVELS: dict[Level, int] = {"best": 0, "avx2": 1, "avx512": 2}
+"""Instruction sets by name; "best" is the best that this processor has."""
+
+_ERROR_BYTES = 256
+
+
+class NativeModel:
+    """One decoder with its cache of `num_blocks` blocks. Used by one thread at a time."""
+
+    def __init__(
+        self,
+        spec: ModelSpec,
+        dtype: torch.dtype,
+        num_blocks: int,
+        *,
+        max_rank: int,
+        threads: int,
+        level: Level = "best",
+        cache: Path | None = None,
+    ) -> None:
+        """Weights are zero until `load`. Raises NativeUnavailable."""
+        self._spec = spec
+        self._targets = spec.lora_targets
+        self._dtype = dtype
+        self._max_rank = max_rank
+        self._library = open_library(cache or default_cache())
+        if LEVELS[level] > self._library.noria_level():
+            raise NativeUnavailable(f"the processor cannot run the {level} kernels")
+        self._handle = self._create(num_blocks, threads, level)
+        weakref.finalize(self, self._library.noria_destroy, self._handle)
+
+    def load(self, folder: Path) -> None:
+        """Read and pack the weights of `folder`. Raises BadWeights."""
+        load_weights(folder, self._spec, self._dtype, self._put, self._put_bias)
+
+    def logits(self, seqs: Sequence[ScheduledSeq]) -> Tensor:
+        """Write keys and values of `seqs`; float32 [S, vocab] for the S of them that sample, in order."""
+        samples = np.array([seq.samples for seq in seqs], np.int32)
+        tables = [seq.block_table[: blocks_for(seq.start + seq.count)] for seq in seqs]
+        arrays = {
+            "token_ids": _joined([seq.token_ids[seq.start : seq.start + seq.count] for seq in seqs]),
+            "starts": np.array([seq.start for seq in seqs], np.int32),
+            "counts": np.array([seq.count for seq in seqs], np.int32),
+            "blocks": _joined(tables),
+            "block_counts": np.array([len(table) for table in tables], np.int32),
+            "slots": np.array([seq.adapter_slot for seq in seqs], np.int32),
+            "samples": samples,
+        }
+        out = torch.empty(int(samples.sum()), self._spec.vocab_size)
+        addresses = {name: array.ctypes.data for name, array in arrays.items()}
+        batch = Batch(sequences=len(seqs), logits=out.data_ptr(), **addresses)
+        if self._library.noria_step(self._handle, batch) != 0:
+            raise MemoryError(f"no memory for a step of {sum(seq.count for seq in seqs)} tokens")
+        return out
+
+    def load_adapter(self, slot: int, weights: AdapterWeights) -> int:
+        """Fill `slot` and return its bytes. Raises AdapterTooLarge or AdapterMismatch; it is then empty."""
+        self.unload_adapter(slot)
+        total = 0
+        for name, pair in weights.modules.items():
+            try:
+                a, b = fit_pair(self._targets, self._max_rank, self._dtype, weights.digest, name, pair)
+                total += self._load_pair(slot, name, a, b)
+            except BaseException:
+                self.unload_adapter(slot)
+                raise
+        return total
+
+    def unload_adapter(self, slot: int) -> int:
+        """Empty `slot` and return the bytes it held."""
+        return int(self._library.noria_unload(self._handle, slot))
+
+    def _load_pair(self, slot: int, name: str, a: Tensor, b: Tensor) -> int:
+        _, _, layer, module = name.split(".", 3)
+        a, b = a.contiguous(), b.contiguous()
+        rank, part = a.shape[0], MODULES[module]
+        pointers = a.data_ptr(), b.data_ptr()
+        taken = int(self._library.noria_load(self._handle, slot, int(layer), part, rank, *pointers))
+        if taken < 0:
+            raise MemoryError(f"no memory for {name} of an adapter")
+        return taken
+
+    def _create(self, num_blocks: int, threads: int, level: Level) -> int:
+        spec, rope = self._spec, Rope(self._spec.rope, self._spec.head_dim)
+        inverse = rope.inverse.to(torch.float32).contiguous()
+        windows = np.array([window or 0 for window in spec.windows], np.int32)
+        settings = Spec(
+            float32=self._dtype is torch.float32,
+            level=LEVELS[level],
+            threads=threads,
+            hidden=spec.hidden_size,
+            inner=spec.intermediate_size,
+            layers=spec.num_layers,
+            heads=spec.num_heads,
+            kv_heads=spec.num_kv_heads,
+            head_dim=spec.head_dim,
+            vocab=spec.vocab_size,
+            tied=spec.tie_embeddings,
+            qkv_bias=spec.qkv_bias,
+            o_bias=spec.o_bias,
+            mlp_bias=spec.mlp_bias,
+            qk_norm=spec.qk_norm,
+            num_blocks=num_blocks,
+            eps=spec.rms_norm_eps,
+            rotary_scale=rope.scale,
+            rotary=inverse.data_ptr(),
+            windows=windows.ctypes.data,
+        )
+        error = ctypes.create_string_buffer(_ERROR_BYTES)
+        handle = self._library.noria_create(settings, error, _ERROR_BYTES)
+        if handle is None:
+            raise NativeUnavailable(f"the native model could not be made: {error.value.decode()}")
+        return int(handle)
+
+    def _put(self, layer: int, part: Part, tensor: Tensor) -> None:
+        tensor = tensor.contiguous()
+        self._library.noria_put(self._handle, layer, part, tensor.data_ptr())
+
+    def _put_bias(self, layer: int, part: Part, tensor: Tensor) -> None:
+        tensor = tensor.contiguous()
+        self._library.noria_put_bias(self._handle, layer, part, tensor.data_ptr())
+
+
+def _joined(lists: Sequence[Sequence[int]]) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
+    return np.fromiter(chain.from_iterable(lists), np.int32)
