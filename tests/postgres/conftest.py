@@ -58,7 +58,7 @@ def _database(server: EmbeddedPostgres, template: str) -> Iterator[str]:
     name = f"test_{next(_numbers)}"
     admin = server.url.replace("/template?", "/postgres?")
     with psycopg.connect(admin, autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
+        connection.execute(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY file_copy")
         yield server.url.replace("/template?", f"/{name}?")
         connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
 

@@ -147,6 +147,8 @@ def test_a_failing_start_shows_the_log(folder: Path) -> None:
     server = EmbeddedPostgres(folder / "postgres", settings={"shared_buffers": "nonsense"})
     with pytest.raises(EmbeddedServerError, match="nonsense"):
         server.start()
+    server.stop()
+    assert not server.socket_dir.exists()
 
 
 def test_the_server_outlives_the_process_that_started_it(own_server: EmbeddedPostgres) -> None:
