@@ -68,7 +68,7 @@ def run_suite(
     completer: Completer,
     model: str,
     *,
-    concurrency: int = 8,
+    concurrency: int = 16,
     progress: Progress | None = None,
 ) -> SuiteResult:
     """Ask every case of `suite` to `model`, `concurrency` at a time. Case order does not depend on timing.

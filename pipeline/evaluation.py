@@ -35,7 +35,7 @@ def evaluate(
     subject: Subject,
     suites: Sequence[str | Suite],
     *,
-    concurrency: int = 8,
+    concurrency: int = 16,
     progress: Progress | None = None,
 ) -> dict[str, SuiteResult]:
     """Run each suite, register its version and rules, and store results and cases as a new attempt.

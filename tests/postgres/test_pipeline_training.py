@@ -109,6 +109,8 @@ def test_two_steps_make_a_candidate_with_a_curve_and_a_way_back(
     assert [progress.step for progress in seen if progress.loss is not None] == [1, 2]
 
     folder = tmp_path / "runs" / result.run_id / "adapter"
+    rows = [json.loads(line) for line in (folder.parent / "rows.jsonl").read_text().splitlines()]
+    assert {(row["label"], row["finish_reason"]) for row in rows} == {(True, "stop"), (False, "length")}
     config = json.loads((folder / "adapter_config.json").read_text())
     assert (config["base_model_name_or_path"], config["revision"]) == ("tiny", DIGEST)
     assert (config["r"], config["lora_alpha"]) == (2, 4)
