@@ -136,7 +136,7 @@ class Platform:
 
 
 def write_adapter(folder: Path, model: Path, seed: int, rank: int = 8) -> None:
-    """Random A and B on the attention of every layer, large enough to change every answer."""
+    """Random A and B in every layer, large enough to change every answer."""
     folder.mkdir(parents=True)
     values = np.random.default_rng(seed)
     config = {
@@ -145,14 +145,14 @@ def write_adapter(folder: Path, model: Path, seed: int, rank: int = 8) -> None:
         "base_model_name_or_path": BASE,
         "r": rank,
         "lora_alpha": rank,
-        "target_modules": ["q_proj", "v_proj", "o_proj"],
+        "target_modules": ["q_proj", "v_proj", "o_proj", "down_proj"],
     }
     (folder / "adapter_config.json").write_text(json.dumps(config))
     tensors = {}
     for name, (outputs, inputs) in read_spec(model).lora_targets.items():
         if name.rpartition(".")[2] in config["target_modules"]:
             a = values.standard_normal((rank, inputs)) / np.sqrt(inputs)
-            b = values.standard_normal((outputs, rank)) * 0.1
+            b = values.standard_normal((outputs, rank)) * 0.3
             tensors[f"base_model.model.{name}.lora_A.weight"] = a.astype(np.float32)
             tensors[f"base_model.model.{name}.lora_B.weight"] = b.astype(np.float32)
     save_file(tensors, folder / "adapter_model.safetensors")
