@@ -16,7 +16,7 @@ import uvicorn
 from serve.config import AppConfig
 from serve.directory import GatewayReport, View
 from serve.gateway import Gateway
-from serve.http.app import make_app
+from serve.web.app import make_app
 
 BACKLOG = 2048
 

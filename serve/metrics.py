@@ -200,11 +200,14 @@ class _Gathered(Collector):
 
 
 def _lora_info(reports: list[ReplicaReport]) -> Metric:
+    """Adapters that requests run on or wait for, by digest; the value is the time, as in vLLM."""
     labels = ("engine", "max_lora", "waiting_lora_adapters", "running_lora_adapters")
-    gauge = GaugeMetricFamily("vllm:lora_requests_info", "Adapters resident, by digest.", labels=labels)
+    gauge = GaugeMetricFamily("vllm:lora_requests_info", "Adapters in use.", labels=labels)
     for report in reports:
-        names = ",".join(sorted(report.adapters))
-        gauge.add_metric((report.replica, str(report.adapter_slots), "", names), time.time())
+        running = sorted(digest for digest, known in report.adapters.items() if known["pins"])
+        waiting = sorted(digest for digest, known in report.adapters.items() if known["waiting"])
+        values = (report.replica, str(report.adapter_slots), ",".join(waiting), ",".join(running))
+        gauge.add_metric(values, time.time())
     return gauge
 
 

@@ -105,7 +105,7 @@ class Recorder:
     def _adopt_all(self) -> None:
         root = self._writer.folder.parent
         for folder in sorted(root.iterdir()):
-            if folder == self._writer.folder or not folder.is_dir() or folder.name == REFUSED_FOLDER:
+            if folder == self._writer.folder or folder.name.startswith(".") or folder.name == REFUSED_FOLDER:
                 continue
             lock = self._lock(folder)
             if lock is None:
@@ -118,7 +118,7 @@ class Recorder:
     def _lock(self, folder: Path) -> int | None:
         try:
             return try_lock(folder)
-        except FileNotFoundError:  # another gateway adopted and removed it meanwhile
+        except (FileNotFoundError, NotADirectoryError):  # adopted and removed by another meanwhile, or a file
             return None
 
     def _adopt(self, folder: Path) -> None:

@@ -55,6 +55,16 @@ def try_lock(folder: Path) -> int | None:
     return lock
 
 
+def _own_folder(root: Path) -> tuple[Path, int]:
+    """A fresh folder that is locked before anybody else can see it as one of an owner's."""
+    name = uuid4().hex
+    hidden = root / f".{name}"
+    hidden.mkdir(parents=True)
+    lock = try_lock(hidden)
+    assert lock is not None, "a folder with a fresh random name has no other owner"
+    return hidden.rename(root / name), lock
+
+
 class SpoolWriter:
     """The writing end, one for each gateway process.
 
@@ -64,11 +74,7 @@ class SpoolWriter:
     """
 
     def __init__(self, root: Path, *, max_bytes: int, segment_bytes: int = SEGMENT_BYTES) -> None:
-        self.folder = root / uuid4().hex
-        self.folder.mkdir(parents=True)
-        lock = try_lock(self.folder)
-        assert lock is not None, "a folder with a fresh random name has no other owner"
-        self._lock = lock
+        self.folder, self._lock = _own_folder(root)
         self._max_bytes = max_bytes
         self._segment_bytes = segment_bytes
         self._mutex = threading.Lock()  # the recorder's thread syncs and releases, the loop writes

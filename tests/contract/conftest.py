@@ -44,8 +44,8 @@ from serve.config import AppConfig, ModelConfig
 from serve.directory import Directory, ReplicaReport
 from serve.door import listening_socket
 from serve.gateway import Gateway
-from serve.http.app import make_app
 from serve.link import LinkServer
+from serve.web.app import make_app
 from serve.worker import Worker
 
 BASE = "base"

@@ -9,8 +9,8 @@ from starlette.requests import Request
 from db.rows import FeedbackRecord
 from serve.caller import read_caller
 from serve.gateway import Gateway
-from serve.http.body import read_object
 from serve.protocol.admin import parse_feedback
+from serve.web.body import read_object
 
 
 def router(gateway: Gateway) -> APIRouter:

@@ -7,8 +7,8 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from serve.gateway import Gateway
-from serve.http.body import read_object
 from serve.protocol.admin import parse_load, parse_unload
+from serve.web.body import read_object
 
 
 def router(gateway: Gateway) -> APIRouter:

@@ -37,9 +37,12 @@ class Failures:
             return  # nobody is left to be answered
         except Exception as error:  # the boundary to HTTP: whatever happened, the client gets an answer
             answer = answer_for(error)
-            self._count(answer.body["error"]["code"])
-            if answer.status >= 500:
+            code = answer.body["error"]["code"]
+            self._count(code)
+            if code == "internal_error":
                 logger.error("request failed", exc_info=error, extra={"action": "request_failed"})
+            elif answer.status >= 500:
+                logger.warning("request failed: %s", error, extra={"action": "request_failed", "code": code})
             if begun:
                 raise
             await respond(answer)(scope, receive, send)

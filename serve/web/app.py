@@ -5,8 +5,8 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp
 
 from serve.gateway import Gateway
-from serve.http import adapters, feedback, generate, models, ops
-from serve.http.failures import Failures, on_http_exception
+from serve.web import adapters, feedback, generate, models, ops
+from serve.web.failures import Failures, on_http_exception
 
 
 def make_app(gateway: Gateway) -> ASGIApp:

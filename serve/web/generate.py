@@ -14,10 +14,10 @@ from serve.conductor import Performance
 from serve.errors import answer_for
 from serve.gateway import Gateway
 from serve.generation import Piece, merged, start_all
-from serve.http.body import read_object, while_connected
-from serve.http.stream import EventStream
 from serve.protocol.chat import parse_chat
 from serve.protocol.completions import parse_completion
+from serve.web.body import read_object, while_connected
+from serve.web.stream import EventStream
 
 
 def router(gateway: Gateway) -> APIRouter:

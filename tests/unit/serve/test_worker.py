@@ -1,0 +1,147 @@
+import asyncio
+from typing import Any
+
+import pytest
+
+from engine.lora import AdapterWeights
+from engine.records import EngineStats, Request, SamplingParams, TokenEvent
+from lora.residency import Residency
+from serve.errors import LinkProtocolError
+from serve.worker import Worker
+
+DIGEST = "sha256:" + "d" * 64
+
+
+class Engine:
+    """Writes down what it is told."""
+
+    def __init__(self) -> None:
+        self.added: list[str] = []
+        self.aborted: list[str] = []
+        self.refusal: Exception | None = None
+        self.stuck = False
+
+    async def add(self, request: Request) -> None:
+        if self.stuck:
+            await asyncio.Event().wait()
+        if self.refusal is not None:
+            raise self.refusal
+        self.added.append(request.id)
+
+    def abort(self, request_id: str) -> None:
+        self.aborted.append(request_id)
+
+    def stats(self) -> EngineStats:
+        return EngineStats()
+
+    async def load_adapter(self, weights: AdapterWeights) -> int:
+        return 1
+
+    async def unload_adapter(self, digest: str) -> int:
+        return 0
+
+
+class Loader:
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, bool]] = []
+
+    def load(self, digest: str, *, force: bool) -> AdapterWeights:
+        self.asked.append((digest, force))
+        return AdapterWeights(digest, {})
+
+    def forget(self, digest: str) -> None:
+        pass
+
+
+class Bench:
+    def __init__(self, slots: int = 1) -> None:
+        self.engine, self.loader = Engine(), Loader()
+        self.residency = Residency(self.engine, self.loader, num_slots=slots, patience_s=60)
+        self.worker = Worker(self.engine, self.residency)
+
+    def pins(self) -> dict[str, int]:
+        return {item.digest: item.pins for item in self.residency.snapshot() if item.pins}
+
+
+def request(name: str, adapter: str | None = DIGEST) -> Request:
+    return Request(name, (1,), SamplingParams(1), adapter)
+
+
+async def test_an_adapter_is_pinned_until_the_last_event() -> None:
+    bench = Bench()
+    await bench.worker.add(request("a"), force=True)
+    assert bench.loader.asked == [(DIGEST, True)]
+    assert bench.pins() == {DIGEST: 1}
+    bench.worker.sink([TokenEvent("a", (1,))])
+    assert bench.pins() == {DIGEST: 1}
+    bench.worker.sink([TokenEvent("a", (2,), finish="length")])
+    assert bench.pins() == {}
+    await bench.residency.close()
+
+
+async def test_a_refused_request_leaves_no_pin() -> None:
+    bench = Bench()
+    bench.engine.refusal = ValueError("no")
+    with pytest.raises(ValueError, match="no"):
+        await bench.worker.add(request("a"), force=False)
+    assert bench.pins() == {}
+    await bench.residency.close()
+
+
+async def test_an_abort_reaches_a_request_that_waits_for_a_slot() -> None:
+    bench = Bench()
+    await bench.worker.add(request("running"), force=False)
+    waiting = asyncio.create_task(bench.worker.add(request("waiting", "sha256:" + "e" * 64), force=False))
+    await asyncio.sleep(0.05)
+    bench.worker.abort("waiting")
+    with pytest.raises(LinkProtocolError, match="aborted"):
+        await waiting
+    assert bench.pins() == {DIGEST: 1}
+    assert bench.engine.added == ["running"]
+    await bench.residency.close()
+
+
+async def test_an_abort_reaches_a_request_that_the_engine_is_taking() -> None:
+    bench = Bench()
+    bench.engine.stuck = True
+    adding = asyncio.create_task(bench.worker.add(request("a"), force=False))
+    await asyncio.sleep(0.05)
+    bench.worker.abort("a")
+    with pytest.raises(LinkProtocolError):
+        await adding
+    assert bench.engine.aborted == ["a"]
+    assert bench.pins() == {}
+    await bench.residency.close()
+
+
+async def test_an_abort_of_a_running_or_unknown_request_goes_to_the_engine() -> None:
+    bench = Bench()
+    await bench.worker.add(request("a", None), force=False)
+    bench.worker.abort("a")
+    bench.worker.abort("nobody")
+    assert bench.engine.aborted == ["a", "nobody"]
+    await bench.residency.close()
+
+
+async def test_a_load_waits_for_the_slot_and_an_unload_for_nobody() -> None:
+    bench = Bench()
+    assert await bench.worker.call("load", [DIGEST, False]) == 1
+    await bench.worker.add(request("a"), force=False)
+    await asyncio.wait_for(bench.worker.call("unload", [DIGEST]), 1)
+    assert DIGEST in bench.worker.adapters()
+    bench.worker.sink([TokenEvent("a", (), finish="abort")])
+    async with asyncio.timeout(5):
+        while DIGEST in bench.worker.adapters():  # noqa: ASYNC110  the residency tells nobody
+            await asyncio.sleep(0.01)
+    await bench.worker.close()
+    await bench.residency.close()
+
+
+@pytest.mark.parametrize(
+    ("method", "args"), [("drop", []), ("load", []), ("load", [1, False]), ("unload", [])]
+)
+async def test_other_calls_are_refused(method: str, args: list[Any]) -> None:
+    bench = Bench()
+    with pytest.raises(LinkProtocolError):
+        await bench.worker.call(method, args)
+    await bench.residency.close()
