@@ -12,8 +12,10 @@ from typing import Any
 from uuid import uuid4
 
 import db.feedback
+import db.keys
 import db.requests
 from db.database import Database
+from db.errors import DbError
 from db.rows import FeedbackRecord, RequestRecord
 from lora.registry import RegistrySnapshot
 from lora.registry_source import DatabaseSource
@@ -31,6 +33,7 @@ from serve.record.keeper import Keeper
 from serve.routing import Router, load_model
 
 FLUSH_S = 5.0
+KEYS_EVERY_S = 2.0
 
 Exchange = Callable[[GatewayReport], Awaitable[View]]
 
@@ -70,6 +73,7 @@ class Gateway:
         self.conductor = Conductor(self.router, self.fleet, self.keeper, self.metrics)
         self.doorkeeper = Doorkeeper(config.admin_key, {} if config.require_api_key else None)
         store = FileStore(config.store_root)
+        self._keys: asyncio.Task[None] | None = None
         self.admin = AdapterAdmin(config, models, self.database, store, self.fleet, self._snapshot)
 
     async def start(self) -> None:
@@ -77,9 +81,14 @@ class Gateway:
         await asyncio.to_thread(self.watcher.start)
         self.recorder.start()
         self.fleet.start()
+        if self.config.require_api_key:
+            await self._read_keys()
+            self._keys = asyncio.get_running_loop().create_task(self._follow_keys())
 
     async def close(self) -> None:
         """Called once no request is under way; what the database does not take now, the spool keeps."""
+        if self._keys is not None:
+            self._keys.cancel()
         await self.fleet.close()
         await asyncio.to_thread(self.recorder.stop, FLUSH_S)
         self.spool.close()
@@ -123,3 +132,15 @@ class Gateway:
             records_dropped=self.keeper.dropped,
             records_refused=state.refused,
         )
+
+    async def _read_keys(self) -> None:
+        self.doorkeeper.set_keys(await asyncio.to_thread(db.keys.active, self.database))
+
+    async def _follow_keys(self) -> None:
+        """New keys work and revoked ones stop within KEYS_EVERY_S; without a database the last hold."""
+        while True:
+            await asyncio.sleep(KEYS_EVERY_S)
+            try:
+                await self._read_keys()
+            except DbError as error:
+                logger.warning("keys not read: %s", error, extra={"action": "keys_stale"})

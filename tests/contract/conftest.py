@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -176,6 +176,7 @@ class Served:
     loop: asyncio.AbstractEventLoop
     tokenizer: Tokenizer
     make_adapter: Callable[..., str]
+    directory: Directory
 
     @property
     def client(self) -> openai.OpenAI:
@@ -212,6 +213,14 @@ class Served:
             assert time.monotonic() < deadline, "waited too long"
             time.sleep(0.01)
         return found
+
+    @contextlib.contextmanager
+    def another(self, **changes: Any) -> Iterator[Served]:
+        """A second gateway beside the first, on a port of its own."""
+        config = replace(self.config, port=_free_port(), **changes)
+        running = self.run(_open(config, self.directory))
+        yield replace(self, url=f"http://{config.host}:{config.port}", config=config, gateway=running.gateway)
+        self.run(running.close())
 
     def idle(self) -> bool:
         """No replica has a request, a used block or a pin left."""
@@ -288,19 +297,29 @@ def served(
     thread = threading.Thread(target=loop.run_forever, name="platform")
     thread.start()
     made = asyncio.run_coroutine_threadsafe(_start(config, database, root), loop).result(60)
-    platform, server, serving = made
+    platform, running = made
     yield platform
-    asyncio.run_coroutine_threadsafe(_stop(platform, server, serving), loop).result(60)
+    asyncio.run_coroutine_threadsafe(_stop(platform, running), loop).result(60)
     loop.call_soon_threadsafe(loop.stop)
     thread.join()
     loop.close()
 
 
-async def _start(config: AppConfig, database: Database, root: Path) -> Any:
-    directory = Directory()
-    replicas = [Replica(config.models[0].engine, f"replica-{number}", directory) for number in range(2)]
-    for replica in replicas:
-        await replica.start()
+@dataclass
+class Running:
+    """A gateway and its HTTP server."""
+
+    gateway: Gateway
+    server: uvicorn.Server
+    serving: asyncio.Task[None]
+
+    async def close(self) -> None:
+        self.server.should_exit = True
+        await self.serving
+        await self.gateway.close()
+
+
+async def _open(config: AppConfig, directory: Directory) -> Running:
     gateway = Gateway(config, TOKEN, directory.exchange)
     await gateway.start()
     settings = uvicorn.Config(make_app(gateway), log_level="warning", access_log=False, lifespan="off")
@@ -311,6 +330,15 @@ async def _start(config: AppConfig, database: Database, root: Path) -> Any:
         while len(gateway.fleet.members()) < 2:
             await gateway.fleet.refresh()
             await asyncio.sleep(0.02)
+    return Running(gateway, server, serving)
+
+
+async def _start(config: AppConfig, database: Database, root: Path) -> Any:
+    directory = Directory()
+    replicas = [Replica(config.models[0].engine, f"replica-{number}", directory) for number in range(2)]
+    for replica in replicas:
+        await replica.start()
+    running = await _open(config, directory)
 
     def make_adapter(name: str, seed: int, **config_fields: Any) -> str:
         write_adapter(root / "adapters" / name, seed, **config_fields)
@@ -320,19 +348,18 @@ async def _start(config: AppConfig, database: Database, root: Path) -> Any:
         url=f"http://{config.host}:{config.port}",
         config=config,
         database=database,
-        gateway=gateway,
+        gateway=running.gateway,
         replicas=replicas,
         loop=asyncio.get_running_loop(),
         tokenizer=Tokenizer(config.models[0].folder),
         make_adapter=make_adapter,
+        directory=directory,
     )
-    return platform, server, serving
+    return platform, running
 
 
-async def _stop(platform: Served, server: uvicorn.Server, serving: asyncio.Task[None]) -> None:
-    server.should_exit = True
-    await serving
-    await platform.gateway.close()
+async def _stop(platform: Served, running: Running) -> None:
+    await running.close()
     for replica in platform.replicas:
         await replica.stop()
 
