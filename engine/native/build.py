@@ -1,7 +1,8 @@
 """Compile the C++ sources into a shared library, once for each state of sources, compiler and flags.
 
-The library is published by one rename, so a reader finds a whole file or none; processes that want the
-same one at once wait for the first. Nothing here runs code of the library.
+The library is published by one rename and its digest stands beside it, so a reader never loads half a
+file (which would kill the process); processes that want the same one at once wait for the first. Nothing
+here runs code of the library.
 """
 
 from __future__ import annotations
@@ -58,12 +59,12 @@ def build(cache: Path) -> Path:
         raise NativeUnavailable(f"the kernels are written for x86-64; this machine is {platform.machine()}")
     compiler = find_compiler()
     target = cache / f"noria-{fingerprint(compiler)}.so"
-    if target.exists():
-        return target
     try:
+        if _is_whole(target):
+            return target
         cache.mkdir(parents=True, exist_ok=True)
         with _alone(target.with_suffix(".lock")):
-            if not target.exists():
+            if not _is_whole(target):
                 _compile(compiler, target)
     except OSError as error:
         raise NativeUnavailable(f"{cache} cannot hold the compiled kernels: {error}") from error
@@ -100,7 +101,22 @@ def _compile(compiler: str, target: Path) -> None:
             list(pool.map(one, sources, objects))
         library = Path(folder, target.name)
         _run([compiler, *FLAGS, "-shared", *map(str, objects), "-o", str(library)])
+        _digest_file(target).write_text(_digest(library))
         library.rename(target)
+
+
+def _digest_file(library: Path) -> Path:
+    return library.with_suffix(".sha256")
+
+
+def _digest(library: Path) -> str:
+    return hashlib.sha256(library.read_bytes()).hexdigest()
+
+
+def _is_whole(library: Path) -> bool:
+    """Whether the file is there as it was made; a full disk or a lost power supply leaves others."""
+    recorded = _digest_file(library)
+    return library.exists() and recorded.exists() and recorded.read_text() == _digest(library)
 
 
 def _run(command: list[str]) -> None:

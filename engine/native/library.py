@@ -45,7 +45,7 @@ class Batch(ctypes.Structure):
     )
 
 
-_SIGNATURES = {
+SIGNATURES = {
     "noria_level": (c_int32, ()),
     "noria_create": (c_void_p, (POINTER(Spec), c_char_p, c_int32)),
     "noria_destroy": (None, (c_void_p,)),
@@ -55,18 +55,13 @@ _SIGNATURES = {
     "noria_load": (c_int64, (c_void_p, c_int32, c_int32, c_int32, c_int32, c_void_p, c_void_p)),
     "noria_unload": (c_int64, (c_void_p, c_int32)),
 }
+"""Functions by name: what they return and take."""
 
 
 def open_library(cache: Path) -> ctypes.CDLL:
     """Build if need be, load, and check that this processor can run it. Raises NativeUnavailable."""
-    path = build(cache)
-    try:
-        library = ctypes.CDLL(str(path))
-    except OSError:
-        # What lies there is no library (a full disk, a foreign file): make it anew, once.
-        path.unlink(missing_ok=True)
-        library = ctypes.CDLL(str(build(cache)))
-    for name, (result, arguments) in _SIGNATURES.items():
+    library = ctypes.CDLL(str(build(cache)))
+    for name, (result, arguments) in SIGNATURES.items():
         function = getattr(library, name)
         function.restype, function.argtypes = result, arguments
     if library.noria_level() == 0:

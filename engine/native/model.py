@@ -48,7 +48,7 @@ class NativeModel:
         cache: Path | None = None,
     ) -> None:
         """Weights are zero until `load`. Raises NativeUnavailable."""
-        self._spec = spec
+        self.spec = spec
         self._targets = spec.lora_targets
         self._dtype = dtype
         self._max_rank = max_rank
@@ -60,7 +60,7 @@ class NativeModel:
 
     def load(self, folder: Path) -> None:
         """Read and pack the weights of `folder`. Raises BadWeights."""
-        load_weights(folder, self._spec, self._dtype, self._put, self._put_bias)
+        load_weights(folder, self.spec, self._dtype, self._put, self._put_bias)
 
     def logits(self, seqs: Sequence[ScheduledSeq]) -> Tensor:
         """Write keys and values of `seqs`; float32 [S, vocab] for the S of them that sample, in order."""
@@ -75,7 +75,7 @@ class NativeModel:
             "slots": np.array([seq.adapter_slot for seq in seqs], np.int32),
             "samples": samples,
         }
-        out = torch.empty(int(samples.sum()), self._spec.vocab_size)
+        out = torch.empty(int(samples.sum()), self.spec.vocab_size)
         addresses = {name: array.ctypes.data for name, array in arrays.items()}
         batch = Batch(sequences=len(seqs), logits=out.data_ptr(), **addresses)
         if self._library.noria_step(self._handle, batch) != 0:
@@ -110,7 +110,7 @@ class NativeModel:
         return taken
 
     def _create(self, num_blocks: int, threads: int, level: Level) -> int:
-        spec, rope = self._spec, Rope(self._spec.rope, self._spec.head_dim)
+        spec, rope = self.spec, Rope(self.spec.rope, self.spec.head_dim)
         inverse = rope.inverse.to(torch.float32).contiguous()
         windows = np.array([window or 0 for window in spec.windows], np.int32)
         settings = Spec(
