@@ -34,11 +34,16 @@ PROBES = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KtoOptions:
-    """`max_length` in tokens. The defaults fit a model of some hundred million weights."""
+    """`max_length` in tokens; `max_steps` bounds what `epochs` asks for (None: no bound).
 
-    learning_rate: float = 5e-4
+    The defaults fit a model of some hundred million weights on a few CPU cores: 20 steps of 8 rows took
+    SmolLM2-135M from 8 % to 88 % short answers. Half the learning rate hardly moved it (27 % after 16 steps);
+    5e-4 moved it as far (95 %) at the price of more forgotten facts. Larger models want a smaller one.
+    """
+
+    learning_rate: float = 3.5e-4
     epochs: float = 1.0
-    max_steps: int | None = None
+    max_steps: int | None = 20
     batch_size: int = 8
     beta: float = 0.1
     loss: Literal["kto", "apo_zero_unpaired"] = "kto"
@@ -48,7 +53,8 @@ class KtoOptions:
 
     def steps(self, rows: int) -> int:
         """Optimiser steps over `rows` rows."""
-        return self.max_steps or max(1, round(math.ceil(rows / self.batch_size) * self.epochs))
+        wanted = max(1, round(math.ceil(rows / self.batch_size) * self.epochs))
+        return wanted if self.max_steps is None else min(wanted, self.max_steps)
 
     def __post_init__(self) -> None:
         if self.batch_size < 2 and self.loss == "kto":
