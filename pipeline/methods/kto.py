@@ -139,7 +139,8 @@ class Kto:
         if n_dropped > job.limits.max_dropped * len(measured):
             raise TooManyDropped(len(measured), n_dropped, job.limits.max_dropped, options.max_length)
         ordered = whole_batches(spread(kept, job.seed), options.batch_size)
-        ordered = ordered[: options.steps(len(ordered)) * options.batch_size]
+        steps = options.steps(len(ordered))
+        ordered = ordered[: steps * options.batch_size]
         self.check([row.row for row in ordered], options, job.limits)
         probes = _stop_probes(ordered, tokenizer)
         desirable = sum(row.label for row in ordered)
@@ -149,6 +150,7 @@ class Kto:
             rows=[_columns(row) for row in ordered],
             probes=probes,
             figures={
+                "steps": steps,
                 "n_in": len(rows),
                 "n_dropped": n_dropped,
                 "n_trained": len(ordered),

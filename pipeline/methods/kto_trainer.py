@@ -111,7 +111,7 @@ def _head_for_this_machine() -> AbstractContextManager[Any]:
 
 
 def _arguments(prepared: Prepared, options: KtoOptions, job: Job) -> KTOConfig:
-    steps = options.steps(len(prepared.rows))
+    steps = int(prepared.figures["steps"])
     return KTOConfig(
         output_dir=f"{job.output_folder}/checkpoints",
         use_cpu=not torch.cuda.is_available(),

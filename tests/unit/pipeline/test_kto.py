@@ -143,7 +143,20 @@ def test_rows_sorted_by_label_are_trained_in_the_order_of_the_seed(
 
 def test_fewer_steps_than_an_epoch_leave_rows_over(tokenizer: PreTrainedTokenizerBase) -> None:
     prepared = KTO.prepare(rows(32, 32), KtoOptions(max_steps=3), job(), tokenizer)
-    assert (prepared.figures["n_trained"], prepared.figures["n_left_over"]) == (24, 40)
+    figures = prepared.figures
+    assert (figures["steps"], figures["n_trained"], figures["n_left_over"]) == (3, 24, 40)
+
+
+@pytest.mark.parametrize(
+    ("epochs", "max_steps", "steps", "trained"),
+    [(1.0, None, 8, 64), (0.5, None, 4, 32), (2.0, None, 16, 64), (2.0, 12, 12, 64), (1.0, 20, 8, 64)],
+)
+def test_steps_come_from_epochs_and_their_bound(
+    tokenizer: PreTrainedTokenizerBase, epochs: float, max_steps: int | None, steps: int, trained: int
+) -> None:
+    options = KtoOptions(epochs=epochs, max_steps=max_steps)
+    figures = KTO.prepare(rows(32, 32), options, job(), tokenizer).figures
+    assert (figures["steps"], figures["n_trained"]) == (steps, trained)
 
 
 def test_a_cut_answer_is_marked_as_unfinished(tokenizer: PreTrainedTokenizerBase) -> None:
