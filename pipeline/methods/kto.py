@@ -138,10 +138,10 @@ class Kto:
         n_dropped = len(measured) - len(kept)
         if n_dropped > job.limits.max_dropped * len(measured):
             raise TooManyDropped(len(measured), n_dropped, job.limits.max_dropped, options.max_length)
+        self.check([row.row for row in kept], options, job.limits)
         ordered = whole_batches(spread(kept, job.seed), options.batch_size)
         steps = options.steps(len(ordered))
         ordered = ordered[: steps * options.batch_size]
-        self.check([row.row for row in ordered], options, job.limits)
         probes = _stop_probes(ordered, tokenizer)
         desirable = sum(row.label for row in ordered)
         up, down = weights(desirable, len(ordered) - desirable)

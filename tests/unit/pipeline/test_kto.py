@@ -142,7 +142,7 @@ def test_rows_sorted_by_label_are_trained_in_the_order_of_the_seed(
 
 
 def test_fewer_steps_than_an_epoch_leave_rows_over(tokenizer: PreTrainedTokenizerBase) -> None:
-    prepared = KTO.prepare(rows(32, 32), KtoOptions(max_steps=3), job(), tokenizer)
+    prepared = KTO.prepare(rows(32, 32), KtoOptions(max_steps=3), job(Limits(min_examples=64)), tokenizer)
     figures = prepared.figures
     assert (figures["steps"], figures["n_trained"], figures["n_left_over"]) == (3, 24, 40)
 
