@@ -30,8 +30,6 @@ _COMMON: dict[str, Any] = {
     "logging_config": {"log_level": "INFO", "enable_access_log": False},
 }
 
-logger = logging.getLogger(__name__)
-
 
 def build(config: AppConfig) -> ray.serve.Application:
     """The application; Ray Serve's HTTP proxies are not part of it and may stay off."""
@@ -55,14 +53,16 @@ def build(config: AppConfig) -> ray.serve.Application:
 def deploy(config: AppConfig, *, timeout_s: float = 300.0) -> None:
     """Run the app and return once it is healthy; ray.init comes first. Raises PortTaken or NotHealthy."""
     _check_port(config.host, config.port)
+    # Serve's own account of starting up speaks to its developers, not to whoever starts this app.
+    logging.getLogger("ray.serve").setLevel(logging.WARNING)
     ray.serve.start(proxy_location="Disabled")
     ray.serve.run(build(config), name=APP_NAME, route_prefix=None)
     _wait_healthy(config, timeout_s)
 
 
 def shutdown() -> None:
-    """Stop the app: streams drain for a few seconds, the record is flushed. Ray itself goes on."""
-    ray.serve.shutdown()
+    """Stop the app: streams drain for a few seconds, the record is flushed. Ray and Serve itself go on."""
+    ray.serve.delete(APP_NAME)
 
 
 def _replica(kind: Any, config: AppConfig, model: ModelConfig, token: str, directory: Any) -> Any:

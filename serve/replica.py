@@ -5,6 +5,7 @@ come on demand: a replica that starts anew loads each when the first request for
 """
 
 import asyncio
+import contextlib
 import dataclasses
 import logging
 import os
@@ -25,6 +26,8 @@ from serve.config import AppConfig, ModelConfig
 from serve.directory import REPORT_EVERY_S, ReplicaReport
 from serve.link import LinkServer
 from serve.worker import Worker
+
+GOODBYE_S = 0.5
 
 logger = logging.getLogger(__name__)
 
@@ -66,11 +69,17 @@ class EngineReplica:
     async def __del__(self) -> None:
         """Called by Ray Serve when the replica is stopped in order: finish what runs, take nothing new."""
         self._reporting.cancel()
-        await self._directory.leave.remote(self._id)
+        await self._say_goodbye()
         await self._engine.close(self._config.drain_s)
         await self._worker.close()
         await self._residency.close()
         await self._server.close()
+
+    async def _say_goodbye(self) -> None:
+        """Best effort: the whole app may be stopping, and the directory may have gone first."""
+        with contextlib.suppress(TimeoutError, ray.exceptions.RayError):
+            async with asyncio.timeout(GOODBYE_S):
+                await self._directory.leave.remote(self._id)
 
     def _events(self, events: list[Any]) -> None:
         self._worker.sink(events)
