@@ -29,6 +29,7 @@ app.add_typer(loop.dataset, name="dataset")
 app.add_typer(rollout.canary, name="canary")
 app.add_typer(registry.endpoint, name="endpoint")
 app.add_typer(registry.consent, name="consent")
+app.add_typer(registry.key, name="key")
 app.add_typer(registry.model, name="model")
 app.add_typer(database.app, name="db")
 

@@ -41,6 +41,7 @@ def app_config(settings: Settings, url: str, folders: Mapping[str, Path]) -> App
                 folder=folders[model.id],
                 engine=engine_config(model, folders[model.id]),
                 replicas=model.replicas,
+                num_cpus=model.num_cpus,
                 num_gpus=model.num_gpus,
             )
             for model in settings.models

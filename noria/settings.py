@@ -82,6 +82,8 @@ class ModelSettings(_Section):
     max_lora_rank: int = Field(default=64, ge=1)
     prefix_cache: bool = True
     threads: int | None = Field(default=None, ge=1)
+    num_cpus: float = Field(default=0.0, ge=0)
+    """CPUs that Ray sets aside for a replica: 0 on one machine, more on a cluster to spread over nodes."""
     num_gpus: float = Field(default=0.0, ge=0)
 
 

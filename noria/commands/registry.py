@@ -1,4 +1,4 @@
-"""`noria endpoint`, `noria consent`, `noria model`: what must exist before traffic can be served and used."""
+"""`noria endpoint`, `consent`, `key`, `model`: what must exist before traffic can be served and used."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ from noria.database import open_database
 
 endpoint = typer.Typer(help="Endpoints: the stable names that clients call.", no_args_is_help=True)
 consent = typer.Typer(help="Who allows their traffic to be used for training.", no_args_is_help=True)
+key = typer.Typer(
+    help="API keys of clients, asked for when server.require_api_key is set.", no_args_is_help=True
+)
 model = typer.Typer(help="Base models.", no_args_is_help=True)
 Tenant = Annotated[str, typer.Option(help="Tenant.")]
 User = Annotated[str | None, typer.Option(help="One user of the tenant.", show_default="the whole tenant")]
@@ -56,6 +59,30 @@ def withdraw(
     with open_database(options.settings(config, data)) as db:
         row = ledger.withdraw(db, tenant, user)
     out.print(f"{row.action}: {row.tenant} {row.user_key or '(all users)'} at {row.at}")
+
+
+@key.command("create")
+def create_key(tenant: Tenant = "default", config: options.Config = None, data: options.Data = None) -> None:
+    """Make an API key and print it; only its digest is kept."""
+    from db import keys
+
+    with open_database(options.settings(config, data)) as db:
+        out.print(keys.create(db, tenant))
+
+
+@key.command("revoke")
+def revoke_key(
+    value: Annotated[str, typer.Argument(help="The key.")],
+    config: options.Config = None,
+    data: options.Data = None,
+) -> None:
+    """End the validity of an API key; exit code 1 if it was not valid."""
+    from db import keys
+
+    with open_database(options.settings(config, data)) as db:
+        revoked = keys.revoke(db, value)
+    out.print("revoked" if revoked else "no such key is valid")
+    raise typer.Exit(0 if revoked else 1)
 
 
 @model.command("import")

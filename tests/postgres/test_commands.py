@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from db import registry
+from db import keys, registry
 from db.database import Database
 from db.rows import AdapterRow
 
@@ -98,6 +98,15 @@ def test_training_without_a_snapshot_names_the_command_for_one(
 def test_consent_is_recorded_and_withdrawn(noria: Noria) -> None:
     assert "granted: default (all users)" in noria("consent", "grant").stdout
     assert "withdrawn: default ana" in noria("consent", "withdraw", "--user", "ana").stdout
+
+
+def test_a_key_is_shown_once_and_can_be_revoked_once(noria: Noria, db: Database) -> None:
+    made = noria("key", "create").stdout.strip()
+    assert made.startswith("nk-")
+    assert list(keys.active(db).values()) == ["default"]
+    assert noria("key", "revoke", made).returncode == 0
+    assert noria("key", "revoke", made).returncode == 1
+    assert keys.active(db) == {}
 
 
 def test_an_evaluation_without_an_instance_says_how_to_start_one(noria: Noria) -> None:
