@@ -21,6 +21,30 @@ struct Chunk {
     int end;
 };
 
+// The blocks that will be read next: of the same row's next chunk, or of the following item's first.
+struct Ahead {
+    const int32_t* table;
+    int count;
+    int kv_head;
+};
+
+INLINE int lowest_seen(int position, int window) {
+    return window > 0 && position >= window ? position - window + 1 : 0;
+}
+
+INLINE Ahead look_ahead(const Attend& a, int origin, int high_position) {
+    const Span* span = a.span;
+    int begin = origin + kChunk, head = a.kv_head, high = high_position;
+    if (begin > high_position) {
+        if (a.next == nullptr) return {nullptr, 0, 0};
+        span = a.next, head = a.next_head, high = span->start;
+        begin = lowest_seen(span->start, a.window);
+    }
+    const int first = begin / kBlock, end = begin / kChunk * kChunk + kChunk;
+    const int last = (high < end - 1 ? high : end - 1) / kBlock;
+    return {span->table + first, last - first + 1, head};
+}
+
 template <class T>
 INLINE const T* block_of(const Attend& a, int index) {
     const long block = a.span->table[index];
@@ -28,8 +52,37 @@ INLINE const T* block_of(const Attend& a, int index) {
     return static_cast<const T*>(a.cache) + block * a.heads->block_elements + head;
 }
 
+// Asks for them line by line, while the present ones are worked on.
+template <class T>
+struct FetchBlocks {
+    FetchBlocks(const Attend& a, const Ahead& ahead) : cache(static_cast<const T*>(a.cache)), blocks(ahead) {
+        elements = 2L * kBlock * a.heads->padded_dim;  // keys, and values behind them
+        pitch = a.heads->block_elements;
+        head = blocks.kv_head * elements;
+        open();
+    }
+    INLINE_MEMBER void operator()() {
+        if (at == end) return;
+        for (int line = 0; line < 8; ++line) _mm_prefetch(at + 64 * line, _MM_HINT_T1);
+        at += 512;
+        if (at == end) open();
+    }
+    void open() {
+        at = end = nullptr;
+        if (blocks.count == 0) return;
+        at = reinterpret_cast<const char*>(cache + *blocks.table * pitch + head);
+        end = at + elements * static_cast<long>(sizeof(T));
+        ++blocks.table, --blocks.count;
+    }
+    const T* cache;
+    Ahead blocks;
+    long elements, pitch, head;
+    const char *at, *end;
+};
+
 template <int N, class T>
-INLINE void score_blocks(const Attend& a, const T* q, int rows, const Chunk& c, int index, Scratch<T>& s) {
+INLINE void score_blocks(const Attend& a, const T* q, int rows, const Chunk& c, int index, Scratch<T>& s,
+                         FetchBlocks<T>& fetch) {
     const T* keys[N];
     for (int n = 0; n < N; ++n) keys[n] = block_of<T>(a, index + n);
     const int column = index * kBlock - c.origin;
@@ -39,8 +92,8 @@ INLINE void score_blocks(const Attend& a, const T* q, int rows, const Chunk& c, 
             F16 sums[M][N];
             clear(sums);
             const T* const(&w)[N] = keys;
-            accumulate<0>(sums, q + first * a.heads->padded_dim, a.heads->padded_dim, w, kBlock * kPack<T>,
-                          a.heads->head_dim / kPack<T>, nullptr);
+            accumulate(sums, q + first * a.heads->padded_dim, a.heads->padded_dim, w, kBlock * kPack<T>,
+                          a.heads->head_dim / kPack<T>, fetch);
             for (int row = 0; row < M; ++row)
                 for (int n = 0; n < N; ++n)
                     store(&s.scores[first + row][column + n * kBlock], sums[row][n]);
@@ -49,19 +102,18 @@ INLINE void score_blocks(const Attend& a, const T* q, int rows, const Chunk& c, 
 }
 
 template <class T>
-INLINE void score(const Attend& a, const T* q, int rows, const Chunk& c, Scratch<T>& s) {
+INLINE void score(const Attend& a, const T* q, int rows, const Chunk& c, Scratch<T>& s, FetchBlocks<T>& fetch) {
     int index = c.first;
     const int last = c.first + c.count;
     if constexpr (kWidth == 2)
-        for (; index + 2 <= last; index += 2) score_blocks<2, T>(a, q, rows, c, index, s);
-    for (; index < last; ++index) score_blocks<1, T>(a, q, rows, c, index, s);
+        for (; index + 2 <= last; index += 2) score_blocks<2, T>(a, q, rows, c, index, s, fetch);
+    for (; index < last; ++index) score_blocks<1, T>(a, q, rows, c, index, s, fetch);
 }
 
 // Scores of one row to shares of its sum; what the row does not see gets 0, whatever was stored there.
 template <class T>
 INLINE void share_row(const Attend& a, int row, int position, const Chunk& c, Scratch<T>& s) {
-    const int lowest = a.window > 0 && position >= a.window ? position - a.window + 1 : 0;
-    const int low = lowest - c.origin, high = position + 1 - c.origin;
+    const int low = lowest_seen(position, a.window) - c.origin, high = position + 1 - c.origin;
     const F16 scale = all(a.heads->scale), none = all(-__builtin_inff());
     const int begin = (c.first * kBlock - c.origin) / 16, end = begin + c.count;
     F16 scores[kChunk / 16], top = none;
@@ -105,7 +157,8 @@ INLINE const T* trimmed(const Attend& a, const T* values, int tokens, Scratch<T>
 }
 
 template <int N, class T>
-INLINE void mix_columns(const T* const* values, int rows, int column, const Chunk& c, Scratch<T>& s) {
+INLINE void mix_columns(const T* const* values, int rows, int column, const Chunk& c, Scratch<T>& s,
+                        FetchBlocks<T>& fetch) {
     const int begin = c.first * kBlock - c.origin;
     for (int first = 0; first < rows; first += kRows) {
         with_rows<kRows>(rows - first < kRows ? rows - first : kRows, [&](auto m) __attribute__((always_inline)) {
@@ -118,8 +171,8 @@ INLINE void mix_columns(const T* const* values, int rows, int column, const Chun
                 const T* w[N];
                 for (int n = 0; n < N; ++n) w[n] = values[block] + (column + 16 * n) * kBlock;
                 const T* const(&columns)[N] = w;
-                accumulate<0>(sums, &s.shares[first][begin + kBlock * block], kChunk, columns, 16 * kPack<T>,
-                              kBlock / kPack<T>, nullptr);
+                accumulate(sums, &s.shares[first][begin + kBlock * block], kChunk, columns, 16 * kPack<T>,
+                              kBlock / kPack<T>, fetch);
             }
             for (int row = 0; row < M; ++row)
                 for (int n = 0; n < N; ++n) store(&s.sums[first + row][column + 16 * n], sums[row][n]);
@@ -128,7 +181,7 @@ INLINE void mix_columns(const T* const* values, int rows, int column, const Chun
 }
 
 template <class T>
-INLINE void mix(const Attend& a, int rows, const Chunk& c, Scratch<T>& s) {
+INLINE void mix(const Attend& a, int rows, const Chunk& c, Scratch<T>& s, FetchBlocks<T>& fetch) {
     const T* values[kChunk / kBlock];
     for (int i = 0; i < c.count; ++i)
         values[i] = block_of<T>(a, c.first + i) + kBlock * a.heads->padded_dim;
@@ -137,8 +190,8 @@ INLINE void mix(const Attend& a, int rows, const Chunk& c, Scratch<T>& s) {
     int column = 0;
     if constexpr (kWidth == 2)
         for (; column + 32 <= a.heads->padded_dim; column += 32)
-            mix_columns<2, T>(values, rows, column, c, s);
-    for (; column < a.heads->padded_dim; column += 16) mix_columns<1, T>(values, rows, column, c, s);
+            mix_columns<2, T>(values, rows, column, c, s, fetch);
+    for (; column < a.heads->padded_dim; column += 16) mix_columns<1, T>(values, rows, column, c, s, fetch);
 }
 
 template <class T>
@@ -167,7 +220,7 @@ void attend(const Attend& a, int first, int rows, void* scratch) {
     const int group = h.heads / h.kv_heads;
     const int low_position = a.span->start + first / group;
     const int high_position = a.span->start + (first + rows - 1) / group;
-    const int lowest = a.window > 0 && low_position >= a.window ? low_position - a.window + 1 : 0;
+    const int lowest = lowest_seen(low_position, a.window);
     for (int row = 0; row < rows; ++row) {
         s.high[row] = -1e30f;
         s.total[row] = 0.0f;
@@ -179,10 +232,12 @@ void attend(const Attend& a, int first, int rows, void* scratch) {
         const int end = high_position + 1 < origin + kChunk ? high_position + 1 : origin + kChunk;
         const int block = begin / kBlock;
         const Chunk chunk = {origin, block, (end - 1) / kBlock + 1 - block, end};
-        score(a, q, rows, chunk, s);
+        // A single token reads each key once, from memory; the rows of a prompt find them in the cache.
+        FetchBlocks<T> fetch(a, a.span->count == 1 ? look_ahead(a, origin, high_position) : Ahead{nullptr, 0, 0});
+        score(a, q, rows, chunk, s, fetch);
         for (int row = 0; row < rows; ++row)
             share_row(a, row, a.span->start + (first + row) / group, chunk, s);
-        mix(a, rows, chunk, s);
+        mix(a, rows, chunk, s, fetch);
     }
     for (int row = 0; row < rows; ++row) finish_row(a, row, first + row, s);
 }

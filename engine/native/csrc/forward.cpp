@@ -182,13 +182,16 @@ void Forward::attend(Worker& worker, const Layer& layer) {
             for (int kv_head = 0; kv_head < heads.kv_heads; ++kv_head) prepare(heads, layer, row, kv_head);
         });
     }
-    worker.phase(static_cast<int>(plan_.tiles.size()), [&](int item, int) {
+    worker.phase(static_cast<int>(plan_.tiles.size()), [&](int item, int following) {
         const Tile& tile = plan_.tiles[item];
+        const Tile* next = following < 0 ? nullptr : &plan_.tiles[following];
         const Span& span = plan_.spans[tile.span];
         if (plan_.single) prepare(heads, layer, span.row, tile.kv_head);
         const long query = (static_cast<long>(tile.kv_head) * plan_.rows + span.row) * group;
         const Attend a = {&heads,      &span,       space_.typed(space_.queries, query, heads.padded_dim),
-                          layer.cache, space_.seen, space_.seen_stride, layer.window, tile.kv_head};
+                          layer.cache, space_.seen, space_.seen_stride, layer.window, tile.kv_head,
+                          next == nullptr ? nullptr : &plan_.spans[next->span],
+                          next == nullptr ? 0 : next->kv_head};
         kernels_.attend(a, tile.first, tile.rows, space_.scratch + worker.thread() * space_.scratch_stride);
     });
 }

@@ -1,24 +1,35 @@
 // Products with packed weights. Each sum runs over k in ascending order in one accumulator.
 
+struct NoFetch {
+    INLINE_MEMBER void operator()() {}
+};
+
+// LINES cache lines each time, one after another.
+template <int LINES>
+struct Fetch {
+    const char* next;
+    INLINE_MEMBER void operator()() {
+        for (int line = 0; line < LINES; ++line) _mm_prefetch(next + 64 * line, _MM_HINT_T1);
+        next += 64 * LINES;
+    }
+};
+
 // sums[m][n] += x[m] . w[n] over `units` lanes' worth of terms; w[n] advances by `pitch` elements a unit.
-// Meanwhile LINES cache lines every four units are fetched from `next` on.
-template <int LINES, int M, int N, class T>
+// Every four units `fetch` may ask for memory that will be read later.
+template <int M, int N, class T, class F>
 INLINE void accumulate(F16 (&sums)[M][N], const T* x, long stride, const T* const (&start)[N], long pitch,
-                       long units, const char* next) {
+                       long units, F&& fetch) {
     const T* w[N];
     for (int n = 0; n < N; ++n) w[n] = start[n];
-    long done = 0;
     const auto one = [&]() __attribute__((always_inline)) {
         step<M, N>(sums, x, stride, w);
         x += kPack<T>;
         for (int n = 0; n < N; ++n) w[n] += pitch;
     };
-    if constexpr (LINES > 0) {
-        for (; done + 4 <= units; done += 4) {
-            for (int line = 0; line < LINES; ++line) _mm_prefetch(next + 64 * line, _MM_HINT_T1);
-            next += 64 * LINES;
-            one(), one(), one(), one();
-        }
+    long done = 0;
+    for (; done + 4 <= units; done += 4) {
+        fetch();
+        one(), one(), one(), one();
     }
     for (; done < units; ++done) one();
 }
@@ -30,21 +41,21 @@ INLINE void clear(F16 (&sums)[M][N]) {
 }
 
 // The 32 columns of one panel.
-template <int LINES, int M, class T>
-INLINE void panel_sums(F16 (&sums)[M][2], const T* x, long stride, const T* w, int k, const char* next) {
+template <int M, class T, class F>
+INLINE void panel_sums(F16 (&sums)[M][2], const T* x, long stride, const T* w, int k, F&& fetch) {
     const long half = 16 * kPack<T>, units = k / kPack<T>;
     if constexpr (kWidth == 2) {
         const T* const columns[2] = {w, w + half};
-        accumulate<LINES>(sums, x, stride, columns, 2 * half, units, next);
+        accumulate(sums, x, stride, columns, 2 * half, units, fetch);
     } else {
         for (int n = 0; n < 2; ++n) {
             F16 part[M][1];
             clear(part);
             const T* const column[1] = {w + n * half};
             if (n == 0)
-                accumulate<LINES>(part, x, stride, column, 2 * half, units, next);
+                accumulate(part, x, stride, column, 2 * half, units, fetch);
             else
-                accumulate<0>(part, x, stride, column, 2 * half, units, next);
+                accumulate(part, x, stride, column, 2 * half, units, NoFetch());
             for (int m = 0; m < M; ++m) sums[m][n] = part[m][0];
         }
     }
@@ -76,13 +87,13 @@ INLINE void deliver(const F16 (&sums)[M][2], const Product& p, int panel, int fi
     }
 }
 
-template <int LINES, int M, class T>
-__attribute__((noinline)) void panel_rows(const Product& p, int panel, int first, const char* next) {
+template <int M, class T, class F>
+__attribute__((noinline)) void panel_rows(const Product& p, int panel, int first, F fetch) {
     F16 sums[M][2];
     clear(sums);
     const T* x = static_cast<const T*>(p.x) + first * p.x_stride;
     const T* w = reinterpret_cast<const T*>(p.matrix->panel(panel));
-    panel_sums<LINES>(sums, x, p.x_stride, w, p.matrix->k, next);
+    panel_sums(sums, x, p.x_stride, w, p.matrix->k, fetch);
     deliver<M, T>(sums, p, panel, first);
 }
 
@@ -96,11 +107,11 @@ void multiply(const Product& p, int panel, int first, int rows, const char* next
         with_rows<kRows>(count, [&](auto m) __attribute__((always_inline)) {
             constexpr int M = decltype(m)::value;
             if (next == nullptr || run > 1)
-                panel_rows<0, M, T>(p, panel, first + low, nullptr);
+                panel_rows<M, T>(p, panel, first + low, NoFetch());
             else if (runs == 1)
-                panel_rows<8, M, T>(p, panel, first + low, next);
+                panel_rows<M, T>(p, panel, first + low, Fetch<8>{next});
             else
-                panel_rows<4, M, T>(p, panel, first + low, next + run * half);
+                panel_rows<M, T>(p, panel, first + low, Fetch<4>{next + run * half});
         });
     }
 }
@@ -110,7 +121,7 @@ template <int M, class T>
 INLINE void narrow_sums(F16 (&sums)[M][1], const Narrow& matrix, int panel, const T* x, long stride) {
     clear(sums);
     const T* const w[1] = {static_cast<const T*>(matrix.weights) + panel * matrix.panel_elements};
-    accumulate<0>(sums, x, stride, w, 16 * kPack<T>, matrix.k / kPack<T>, nullptr);
+    accumulate(sums, x, stride, w, 16 * kPack<T>, matrix.k / kPack<T>, NoFetch());
 }
 
 template <class T, class F>

@@ -106,6 +106,8 @@ struct Attend {
     long out_stride;
     int window;           // 0: none
     int kv_head;
+    const Span* next;  // whose attention this thread computes afterwards, or none
+    int next_head;
 };
 
 struct Kernels {

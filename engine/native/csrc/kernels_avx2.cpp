@@ -4,6 +4,7 @@
 #include "kernels.h"
 
 #define INLINE static inline __attribute__((always_inline))
+#define INLINE_MEMBER inline __attribute__((always_inline))
 
 namespace noria {
 namespace avx2 {
