@@ -19,11 +19,12 @@ import torch
 
 from bench.probe import bandwidth_gb_s, matmul_gflop_s
 from engine import EngineConfig, SamplingParams
+from engine.backends import DTYPES
 from engine.config import blocks_for
 from engine.modelspec import read_spec
 from engine.native.model import NativeModel
 from engine.records import ScheduledSeq
-from engine.runner import DTYPES, build_runner
+from engine.runner import build_runner
 
 CONTEXT = 192  # tokens before the one that a decode step computes
 GREEDY = SamplingParams(max_tokens=8, temperature=0.0)
@@ -87,7 +88,9 @@ def main() -> None:
     native.load(arguments.model)
     backends: dict[str, Step] = {"native": native.logits}
     if arguments.only != "native":
-        config = EngineConfig(model=arguments.model, dtype=arguments.dtype, num_blocks=1024)
+        config = EngineConfig(
+            model=arguments.model, dtype=arguments.dtype, num_blocks=1024, backend="reference"
+        )
         backends["reference"] = build_runner(config).logits
     with torch.inference_mode():
         for rows in (1, 4, 16, 32):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from engine.errors import InvalidConfig
 
@@ -12,6 +12,7 @@ BLOCK_SIZE = 16
 """Tokens whose keys and values one KV block holds."""
 
 Dtype = Literal["float32", "bfloat16"]
+Backend = Literal["auto", "native", "reference"]
 
 
 def blocks_for(num_tokens: int) -> int:
@@ -31,6 +32,8 @@ class EngineConfig:
     max_waiting: requests that may wait. adapter_slots: adapters loaded at once (slot 0, no adapter,
         is not counted).
     threads: CPU threads of the runner; None leaves the library's choice.
+    backend: "native" computes steps in C++, "reference" in torch; "auto" takes the native one where it
+        can be built and run, and says so where not.
     check_integrity: verify every invariant after every step (for tests).
     """
 
@@ -46,6 +49,7 @@ class EngineConfig:
     max_lora_rank: int = 64
     prefix_cache: bool = True
     threads: int | None = None
+    backend: Backend = "auto"
     check_integrity: bool = False
 
     def __post_init__(self) -> None:
@@ -64,8 +68,10 @@ class EngineConfig:
             value = getattr(self, name)
             if value is not None and value < low:
                 raise InvalidConfig(f"{name} is {value}; at least {low} is allowed")
-        if self.dtype not in ("float32", "bfloat16"):
-            raise InvalidConfig(f"dtype is {self.dtype!r}; allowed: 'float32', 'bfloat16'")
+        for name, allowed in (("dtype", get_args(Dtype)), ("backend", get_args(Backend))):
+            value = getattr(self, name)
+            if value not in allowed:
+                raise InvalidConfig(f"{name} is {value!r}; allowed: {', '.join(map(repr, allowed))}")
         if self.max_batched_tokens < self.max_num_seqs:
             # Every running sequence must be able to advance by one token in every step.
             raise InvalidConfig(

@@ -52,6 +52,7 @@ class NativeModel:
         self._targets = spec.lora_targets
         self._dtype = dtype
         self._max_rank = max_rank
+        self._logits = torch.empty(0, spec.vocab_size)
         self._library = open_library(cache or default_cache())
         if LEVELS[level] > self._library.noria_level():
             raise NativeUnavailable(f"the processor cannot run the {level} kernels")
@@ -63,7 +64,10 @@ class NativeModel:
         load_weights(folder, self.spec, self._dtype, self._put, self._put_bias)
 
     def logits(self, seqs: Sequence[ScheduledSeq]) -> Tensor:
-        """Write keys and values of `seqs`; float32 [S, vocab] for the S of them that sample, in order."""
+        """Write keys and values of `seqs`; float32 [S, vocab] for the S of them that sample, in order.
+
+        The next call overwrites it: fresh memory for every step would cost a page fault every 4 KiB.
+        """
         samples = np.array([seq.samples for seq in seqs], np.int32)
         tables = [seq.block_table[: blocks_for(seq.start + seq.count)] for seq in seqs]
         arrays = {
@@ -75,7 +79,7 @@ class NativeModel:
             "slots": np.array([seq.adapter_slot for seq in seqs], np.int32),
             "samples": samples,
         }
-        out = torch.empty(int(samples.sum()), self.spec.vocab_size)
+        out = self._room(int(samples.sum()))
         addresses = {name: array.ctypes.data for name, array in arrays.items()}
         batch = Batch(sequences=len(seqs), logits=out.data_ptr(), **addresses)
         if self._library.noria_step(self._handle, batch) != 0:
@@ -98,6 +102,11 @@ class NativeModel:
     def unload_adapter(self, slot: int) -> int:
         """Empty `slot` and return the bytes it held."""
         return int(self._library.noria_unload(self._handle, slot))
+
+    def _room(self, rows: int) -> Tensor:
+        if rows > len(self._logits):
+            self._logits = torch.empty(rows, self.spec.vocab_size)
+        return self._logits[:rows]
 
     def _load_pair(self, slot: int, name: str, a: Tensor, b: Tensor) -> int:
         _, _, layer, module = name.split(".", 3)

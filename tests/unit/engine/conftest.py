@@ -75,7 +75,7 @@ class TinyModel:
     reference: Any
 
     def runner(self, **settings: Any) -> Runner:
-        defaults: dict[str, Any] = {"dtype": "float32", "num_blocks": 64}
+        defaults: dict[str, Any] = {"dtype": "float32", "num_blocks": 64, "backend": "reference"}
         return build_runner(EngineConfig(model=self.folder, **{**defaults, **settings}))
 
     def logits(self, ids: list[int]) -> torch.Tensor:

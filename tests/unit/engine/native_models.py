@@ -11,21 +11,30 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
+from engine.backends import DTYPES
 from engine.config import EngineConfig, blocks_for
 from engine.lora import AdapterWeights, LoraPair
 from engine.modelspec import ModelSpec, read_spec
 from engine.native.model import Level, NativeModel
-from engine.runner import DTYPES, Runner, build_runner
+from engine.records import ScheduledSeq
+from engine.runner import Runner, build_runner
 from tests.unit.engine.conftest import Row
 
 NUM_BLOCKS = 64
+
+
+class KeptLogits(NativeModel):
+    """Tests compare the logits of several steps; the model itself keeps those of the last one only."""
+
+    def logits(self, seqs: Sequence[ScheduledSeq]) -> torch.Tensor:
+        return super().logits(seqs).clone()
 
 
 def native(
     folder: Path, *, dtype: str = "float32", threads: int = 2, level: Level = "best", max_rank: int = 64
 ) -> NativeModel:
     """The native model of `folder`, its weights loaded."""
-    model = NativeModel(
+    model = KeptLogits(
         read_spec(folder), DTYPES[dtype], NUM_BLOCKS, max_rank=max_rank, threads=threads, level=level
     )
     model.load(folder)
@@ -34,7 +43,7 @@ def native(
 
 def reference(folder: Path, dtype: str = "float32") -> Runner:
     """The oracle."""
-    return build_runner(EngineConfig(model=folder, dtype=dtype, num_blocks=NUM_BLOCKS))  # type: ignore[arg-type]
+    return build_runner(EngineConfig(model=folder, dtype=dtype, num_blocks=NUM_BLOCKS, backend="reference"))  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)

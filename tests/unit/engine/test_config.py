@@ -35,6 +35,7 @@ def test_defaults_are_valid() -> None:
         ({"adapter_slots": -1}, "adapter_slots is -1; at least 0"),
         ({"max_lora_rank": 0}, "max_lora_rank is 0; at least 1"),
         ({"threads": 0}, "threads is 0; at least 1"),
+        ({"backend": "fast"}, "backend is 'fast'; allowed: 'auto', 'native', 'reference'"),
         ({"dtype": "int8"}, "dtype is 'int8'; allowed: 'float32', 'bfloat16'"),
     ],
 )

@@ -1,0 +1,74 @@
+"""The backends that compute a step, and the choice between them.
+
+native       C++ on packed weights, for x86-64 with AVX2 and a C++ compiler; fast
+reference    torch; always right, runs everywhere: the oracle and the fallback
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from engine.config import EngineConfig
+from engine.errors import NativeUnavailable
+from engine.lora import AdapterWeights
+from engine.modelspec import ModelSpec
+from engine.native.model import NativeModel
+from engine.records import ScheduledSeq
+from engine.reference import ReferenceModel
+
+logger = logging.getLogger(__name__)
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+
+class StepModel(Protocol):
+    """Weights, KV cache and adapter slots of one model. Called from one thread at a time."""
+
+    def logits(self, seqs: Sequence[ScheduledSeq]) -> Tensor:
+        """Write keys and values of `seqs`; float32 [S, vocab] for the S of them that sample, in order.
+
+        The tensor may be overwritten by the next call.
+        """
+
+    def load_adapter(self, slot: int, weights: AdapterWeights) -> int:
+        """Fill a slot and return its bytes. Raises AdapterTooLarge or AdapterMismatch; it is then empty."""
+
+    def unload_adapter(self, slot: int) -> int:
+        """Empty a slot and return the bytes it held."""
+
+
+def open_model(config: EngineConfig, spec: ModelSpec, num_blocks: int) -> StepModel:
+    """The model of `config.model` on the backend that `config.backend` asks for.
+
+    Raises BadWeights, and NativeUnavailable where "native" is asked for and cannot be had.
+    """
+    if config.backend == "reference":
+        return _open_reference(config, spec, num_blocks)
+    try:
+        return _open_native(config, spec, num_blocks)
+    except NativeUnavailable as error:
+        if config.backend == "native":
+            raise
+        logger.warning("the reference backend serves, several times slower than the native one: %s", error)
+        return _open_reference(config, spec, num_blocks)
+
+
+def _open_native(config: EngineConfig, spec: ModelSpec, num_blocks: int) -> NativeModel:
+    threads = config.threads or torch.get_num_threads()
+    dtype = DTYPES[config.dtype]
+    model = NativeModel(spec, dtype, num_blocks, max_rank=config.max_lora_rank, threads=threads)
+    model.load(config.model)
+    # What is left to torch, sampling, is small; its threads would go on spinning into the next step.
+    torch.set_num_threads(1)
+    return model
+
+
+def _open_reference(config: EngineConfig, spec: ModelSpec, num_blocks: int) -> ReferenceModel:
+    if config.threads is not None:
+        torch.set_num_threads(config.threads)
+    return ReferenceModel(config.model, spec, DTYPES[config.dtype], num_blocks, config.max_lora_rank)

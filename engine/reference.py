@@ -1,0 +1,55 @@
+"""The reference backend: decoder, paged attention and adapters in torch. Always right, the tests' oracle."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from engine.attention import create_attention
+from engine.attention.base import SeqSpan
+from engine.lora import AdapterWeights, LoraSlots
+from engine.models import load_decoder
+from engine.models.base import ForwardBatch
+from engine.modelspec import ModelSpec
+from engine.records import ScheduledSeq
+
+
+class ReferenceModel:
+    """See engine.backends.StepModel."""
+
+    def __init__(
+        self, folder: Path, spec: ModelSpec, dtype: torch.dtype, num_blocks: int, max_rank: int
+    ) -> None:
+        """Reads the weights of `folder`. Raises BadWeights."""
+        self._decoder = load_decoder(folder, spec, dtype)
+        self._attention = create_attention("reference", spec, num_blocks, dtype)
+        self._slots = LoraSlots(spec, max_rank, dtype)
+
+    def logits(self, seqs: Sequence[ScheduledSeq]) -> Tensor:
+        """See StepModel."""
+        return self._decoder.forward(self._batch(seqs), self._attention)
+
+    def load_adapter(self, slot: int, weights: AdapterWeights) -> int:
+        """See StepModel."""
+        return self._slots.load(slot, weights)
+
+    def unload_adapter(self, slot: int) -> int:
+        """See StepModel."""
+        return self._slots.unload(slot)
+
+    def _batch(self, seqs: Sequence[ScheduledSeq]) -> ForwardBatch:
+        counts = [seq.count for seq in seqs]
+        ends = torch.tensor(counts).cumsum(0) - 1
+        return ForwardBatch(
+            token_ids=torch.tensor(
+                list(chain.from_iterable(seq.token_ids[seq.start : seq.start + seq.count] for seq in seqs))
+            ),
+            positions=torch.cat([torch.arange(seq.start, seq.start + seq.count) for seq in seqs]),
+            rows=ends[torch.tensor([seq.samples for seq in seqs])],
+            attention=self._attention.plan([SeqSpan(seq.start, seq.count, seq.block_table) for seq in seqs]),
+            lora=self._slots.batch([seq.adapter_slot for seq in seqs], counts),
+        )
