@@ -1,6 +1,7 @@
 #include "team.h"
 
 #include <linux/futex.h>
+#include <pthread.h>
 #include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -37,6 +38,7 @@ private:
 }  // namespace
 
 Team::Team(int threads) : size_(threads) {
+    if (sched_getaffinity(0, sizeof allowed_, &allowed_) != 0) CPU_ZERO(&allowed_);
     for (int thread = 1; thread < threads; ++thread) threads_.emplace_back([this, thread] { live(thread); });
 }
 
@@ -52,6 +54,14 @@ void Team::settle() {
     while (inside_.load() != 0) sched_yield();
 }
 
+void Team::keep_off(int processor) {
+    if (processor < 0 || processor == avoided_ || size_ > CPU_COUNT(&allowed_)) return;
+    avoided_ = processor;
+    cpu_set_t others = allowed_;
+    CPU_CLR(processor, &others);
+    for (auto& thread : threads_) pthread_setaffinity_np(thread.native_handle(), sizeof others, &others);
+}
+
 void Team::run(Step& step, int phases) {
     const FlushToZero mode;
     settle();
@@ -63,6 +73,7 @@ void Team::run(Step& step, int phases) {
         phases_[i].next.store(0, std::memory_order_relaxed);
         phases_[i].done.store(0, std::memory_order_relaxed);
     }
+    keep_off(sched_getcpu());
     step_ = &step;
     open_ = true;
     epoch_.fetch_add(1);

@@ -4,7 +4,11 @@
 // counter. A phase is over when its items are done, not when its threads arrive: a thread that the system
 // has set aside between two items holds nobody up, and one that comes late walks through what is over.
 // Waiting threads spin for some microseconds, then give way, then sleep; between steps all of them sleep.
+// A sleeper that is woken would be put where its waker runs, and wait there for the step to end, whenever
+// a neighbour keeps the other processors busy: so the threads keep off the caller's processor.
 #pragma once
+
+#include <sched.h>
 
 #include <atomic>
 #include <memory>
@@ -28,8 +32,9 @@ public:
 
     int thread() const { return thread_; }
 
-    // body(item, following item or -1) for every item that this thread gets; returns when all are done.
-    // The following item is taken before the body runs, so that its weights can be fetched meanwhile.
+    // body(item, following) for every item that this thread gets; returns when all are done. `following` is
+    // the item that it will get next, or near the end will probably get, -1: none; so that what the next one
+    // reads can be fetched meanwhile.
     template <class Body>
     void phase(int items, Body&& body);
 
@@ -63,10 +68,13 @@ public:
 private:
     friend class Worker;
     void live(int thread);
+    void keep_off(int processor);
     void finish(Phase& phase, int mine, int items);
     void wait(Phase& phase, int items);
 
     int size_;
+    cpu_set_t allowed_;    // the processors that the process may use
+    int avoided_ = -1;     // the one that the other threads keep off
     std::unique_ptr<Phase[]> phases_;
     int capacity_ = 0;
     Step* step_ = nullptr;
@@ -80,14 +88,17 @@ private:
 template <class Body>
 void Worker::phase(int items, Body&& body) {
     Phase& phase = team_.phases_[passed_++];
+    // The last items are not taken ahead: nobody shall hold one while another thread has nothing to do.
+    const int ahead = items - 2 * team_.size_;
     int mine = 0;
     int item = phase.next.fetch_add(1, std::memory_order_relaxed);
     while (item < items) {
-        const int claimed = phase.next.fetch_add(1, std::memory_order_relaxed);
-        const int following = claimed < items ? claimed : -1;
-        body(item, following);
+        int following = item + team_.size_;
+        const bool claimed = item < ahead;
+        if (claimed) following = phase.next.fetch_add(1, std::memory_order_relaxed);
+        body(item, following < items ? following : -1);
         ++mine;
-        item = claimed;
+        item = claimed ? following : phase.next.fetch_add(1, std::memory_order_relaxed);
     }
     if (mine > 0) team_.finish(phase, mine, items);
     team_.wait(phase, items);
