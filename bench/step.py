@@ -1,6 +1,6 @@
 """Milliseconds of one engine step: decode at several batch sizes and prefill, native beside reference.
 
-    python -m bench.step --model FOLDER [--dtype bfloat16] [--rounds 5] [--adapters 8]
+    python -m bench.step --model FOLDER [--dtype bfloat16] [--rounds 5] [--only native]
 
 The backends alternate within each round, so a slow phase of the machine hits both. Beside each figure
 stands what the machine gave in the same round: bandwidth for decode, bf16 products for prefill.
@@ -18,22 +18,26 @@ from pathlib import Path
 import torch
 
 from bench.probe import bandwidth_gb_s, matmul_gflop_s
-from engine import EngineConfig, SamplingParams
-from engine.backends import DTYPES
+from engine import AdapterWeights, LoraPair, ModelSpec, SamplingParams, read_spec
+from engine.backends import DTYPES, StepModel
 from engine.config import blocks_for
-from engine.modelspec import read_spec
 from engine.native.model import NativeModel
 from engine.records import ScheduledSeq
-from engine.runner import build_runner
+from engine.reference import ReferenceModel
 
+BLOCKS = 1024
+ADAPTERS = 8  # of ranks 8 and 16 in turn
 CONTEXT = 192  # tokens before the one that a decode step computes
 GREEDY = SamplingParams(max_tokens=8, temperature=0.0)
 
 Step = Callable[[Sequence[ScheduledSeq]], torch.Tensor]
 
 
-def sequences(count: int, start: int, length: int) -> list[ScheduledSeq]:
-    """`count` sequences that compute positions start .. length - 1, tokens and blocks of their own."""
+def sequences(count: int, start: int, length: int, adapters: int = 0) -> list[ScheduledSeq]:
+    """`count` sequences that compute positions start .. length - 1, tokens and blocks of their own.
+
+    With `adapters` the sequences take the slots 1 .. adapters in turn.
+    """
     draw, blocks = random.Random(7), blocks_for(length)
     return [
         ScheduledSeq(
@@ -43,13 +47,29 @@ def sequences(count: int, start: int, length: int) -> list[ScheduledSeq]:
             start=start,
             count=length - start,
             block_table=list(range(i * blocks, (i + 1) * blocks)),
-            adapter_slot=0,
+            adapter_slot=i % adapters + 1 if adapters else 0,
             samples=True,
             sampling=GREEDY,
             seed=0,
         )
         for i in range(count)
     ]
+
+
+def adapter(spec: ModelSpec, rank: int, seed: int) -> AdapterWeights:
+    """Random deltas of that rank on every linear module."""
+    random_ = torch.Generator().manual_seed(seed)
+    return AdapterWeights(
+        f"sha256:{seed}",
+        {
+            name: LoraPair(
+                torch.randn(rank, width, generator=random_) * 0.02,
+                torch.randn(out, rank, generator=random_) * 0.02,
+                1.0,
+            )
+            for name, (out, width) in spec.lora_targets.items()
+        },
+    )
 
 
 def once(step: Step, seqs: Sequence[ScheduledSeq], repeats: int) -> float:
@@ -84,17 +104,23 @@ def main() -> None:
     parser.add_argument("--only", choices=["native", "reference"])
     arguments = parser.parse_args()
     spec, threads = read_spec(arguments.model), torch.get_num_threads()
-    native = NativeModel(spec, DTYPES[arguments.dtype], 1024, max_rank=64, threads=threads)
-    native.load(arguments.model)
-    backends: dict[str, Step] = {"native": native.logits}
+    dtype = DTYPES[arguments.dtype]
+    models: dict[str, StepModel] = {}
+    if arguments.only != "reference":
+        models["native"] = native = NativeModel(spec, dtype, BLOCKS, max_rank=64, threads=threads)
+        native.load(arguments.model)
     if arguments.only != "native":
-        config = EngineConfig(
-            model=arguments.model, dtype=arguments.dtype, num_blocks=1024, backend="reference"
-        )
-        backends["reference"] = build_runner(config).logits
+        models["reference"] = ReferenceModel(arguments.model, spec, dtype, BLOCKS, 64)
+    for slot in range(1, ADAPTERS + 1):
+        for model in models.values():
+            model.load_adapter(slot, adapter(spec, 8 if slot % 2 else 16, slot))
+    backends: dict[str, Step] = {name: model.logits for name, model in models.items()}
     with torch.inference_mode():
         for rows in (1, 4, 16, 32):
             measure(f"decode {rows}", backends, sequences(rows, CONTEXT, CONTEXT + 1), arguments.rounds)
+        for rows in (1, 16):
+            seqs = sequences(rows, CONTEXT, CONTEXT + 1, adapters=ADAPTERS)
+            measure(f"decode {rows}, adapters", backends, seqs, arguments.rounds)
         for length in (512, 1024):
             measure(f"prefill {length}", backends, sequences(1, 0, length), arguments.rounds)
 
