@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Literal
@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from engine.config import blocks_for
+from engine.config import BLOCK_SIZE, blocks_for
 from engine.errors import NativeUnavailable
 from engine.lora import AdapterWeights, fit_pair
 from engine.models.rope import Rope
@@ -29,6 +29,11 @@ from engine.records import ScheduledSeq
 Level = Literal["best", "avx2", "avx512"]
 LEVELS: dict[Level, int] = {"best": 0, "avx2": 1, "avx512": 2}
 """Instruction sets by name; "best" is the best that this processor has."""
+
+MAX_HEAD_DIM = 256
+"""kMaxHeadDim of csrc/kernels.h."""
+
+Int32s = np.ndarray[tuple[int], np.dtype[np.int32]]
 
 _ERROR_BYTES = 256
 
@@ -48,10 +53,15 @@ class NativeModel:
         cache: Path | None = None,
     ) -> None:
         """Weights are zero until `load`. Raises NativeUnavailable."""
+        if spec.head_dim > MAX_HEAD_DIM or spec.head_dim % 2:
+            raise NativeUnavailable(
+                f"head_dim is {spec.head_dim}; the kernels take even ones up to {MAX_HEAD_DIM}"
+            )
         self.spec = spec
         self._targets = spec.lora_targets
         self._dtype = dtype
         self._max_rank = max_rank
+        self._num_blocks = num_blocks
         self._logits = torch.empty(0, spec.vocab_size)
         self._library = open_library(cache or default_cache())
         if LEVELS[level] > self._library.noria_level():
@@ -70,7 +80,7 @@ class NativeModel:
         """
         samples = np.array([seq.samples for seq in seqs], np.int32)
         tables = [seq.block_table[: blocks_for(seq.start + seq.count)] for seq in seqs]
-        arrays = {
+        arrays: dict[str, Int32s] = {
             "token_ids": _joined([seq.token_ids[seq.start : seq.start + seq.count] for seq in seqs]),
             "starts": np.array([seq.start for seq in seqs], np.int32),
             "counts": np.array([seq.count for seq in seqs], np.int32),
@@ -79,6 +89,7 @@ class NativeModel:
             "slots": np.array([seq.adapter_slot for seq in seqs], np.int32),
             "samples": samples,
         }
+        self._check(arrays)
         out = self._room(int(samples.sum()))
         addresses = {name: array.ctypes.data for name, array in arrays.items()}
         batch = Batch(sequences=len(seqs), logits=out.data_ptr(), **addresses)
@@ -102,6 +113,20 @@ class NativeModel:
     def unload_adapter(self, slot: int) -> int:
         """Empty `slot` and return the bytes it held."""
         return int(self._library.noria_unload(self._handle, slot))
+
+    def _check(self, arrays: Mapping[str, Int32s]) -> None:
+        """The library reads memory by these numbers: a wrong one has to end here. Raises ValueError."""
+        ends = arrays["starts"] + arrays["counts"]
+        if (arrays["counts"] < 1).any() or (arrays["starts"] < 0).any():
+            raise ValueError("a sequence of a step computes at least one token, from position 0 on")
+        if arrays["counts"].sum() != len(arrays["token_ids"]):
+            raise ValueError("a sequence has fewer tokens than the step shall compute")
+        if (arrays["block_counts"] * BLOCK_SIZE < ends).any():
+            raise ValueError("a block table is shorter than its sequence")
+        for name, limit in (("token_ids", self.spec.vocab_size), ("blocks", self._num_blocks)):
+            low, high = int(arrays[name].min()), int(arrays[name].max())
+            if low < 0 or high >= limit:
+                raise ValueError(f"{name} lie in {low} .. {high}; the model has 0 .. {limit - 1}")
 
     def _room(self, rows: int) -> Tensor:
         if rows > len(self._logits):
@@ -159,5 +184,5 @@ class NativeModel:
         self._library.noria_put_bias(self._handle, layer, part, tensor.data_ptr())
 
 
-def _joined(lists: Sequence[Sequence[int]]) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
+def _joined(lists: Sequence[Sequence[int]]) -> Int32s:
     return np.fromiter(chain.from_iterable(lists), np.int32)

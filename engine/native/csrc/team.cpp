@@ -8,6 +8,7 @@
 #include <xmmintrin.h>
 
 #include <climits>
+#include <system_error>
 
 namespace noria {
 
@@ -39,7 +40,11 @@ private:
 
 Team::Team(int threads) : size_(threads) {
     if (sched_getaffinity(0, sizeof allowed_, &allowed_) != 0) CPU_ZERO(&allowed_);
-    for (int thread = 1; thread < threads; ++thread) threads_.emplace_back([this, thread] { live(thread); });
+    try {
+        for (int thread = 1; thread < threads; ++thread) threads_.emplace_back([this, thread] { live(thread); });
+    } catch (const std::system_error&) {
+        // The system gives no more threads: those that there are, the caller at least, take all the items.
+    }
 }
 
 Team::~Team() {

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 
+from engine.errors import NativeUnavailable
 from engine.lora import AdapterWeights, LoraPair
+from engine.modelspec import read_spec
 from engine.native.model import Level, NativeModel
 from engine.runner import Runner
 from tests.unit.engine.conftest import VARIANTS, Row, TinyModel
@@ -130,3 +134,28 @@ def _fill_cache_with_nan(model: NativeModel, row: Row) -> None:
     bad = Row(2, [7] * 32, row.block_table, adapter_slot=1)
     assert not model.logits((bad.span(0, 32),)).isfinite().all()
     model.unload_adapter(1)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"token_ids": [3, 128]}, r"token_ids lie in 3 \.\. 128; the model has 0 \.\. 127"),
+        ({"token_ids": [-1, 3]}, r"token_ids lie in -1 \.\. 3"),
+        ({"token_ids": [3]}, "fewer tokens"),
+        ({"block_table": [64]}, r"blocks lie in 64 \.\. 64; the model has 0 \.\. 63"),
+        ({"block_table": []}, "shorter than its sequence"),
+        ({"count": 0}, "at least one token"),
+    ],
+)
+def test_numbers_that_would_reach_outside_are_refused(
+    tiny: Tiny, change: dict[str, Any], message: str
+) -> None:
+    span = Row(0, [3, 4], [5]).span(0, 2)
+    with pytest.raises(ValueError, match=message):
+        native(tiny("llama").folder).logits((replace(span, **change),))
+
+
+def test_heads_too_large_for_the_kernels_are_refused(tiny: Tiny) -> None:
+    spec = replace(read_spec(tiny("llama").folder), head_dim=258)
+    with pytest.raises(NativeUnavailable, match="head_dim is 258; the kernels take even ones up to 256"):
+        NativeModel(spec, torch.float32, 8, max_rank=8, threads=1)
