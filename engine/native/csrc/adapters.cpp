@@ -1,10 +1,14 @@
 #include "adapters.h"
 
-#include <cstring>
+#include <algorithm>
 
 #include "pack.h"
 
 namespace noria {
+
+namespace {
+constexpr size_t kSlab = size_t{4} << 20;  // two huge pages
+}
 
 Narrow Adapters::pack(Adapter& adapter, const void* source, int n, int k) {
     Narrow matrix;
@@ -13,9 +17,15 @@ Narrow Adapters::pack(Adapter& adapter, const void* source, int n, int k) {
     matrix.panels = (n + 15) / 16;
     matrix.panel_elements = 16L * matrix.k;
     const size_t bytes = matrix.panels * matrix.panel_elements * (float32_ ? 4 : 2);
-    adapter.memory.emplace_back(new char[bytes]());
+    const size_t place = Arena::rounded(bytes);
+    if (place > adapter.room) {
+        const size_t size = std::max(place, kSlab);
+        adapter.memory.push_back(std::make_unique<Arena>(size));
+        adapter.room = size;
+    }
+    matrix.weights = adapter.memory.back()->take(bytes);
+    adapter.room -= place;
     adapter.bytes += bytes;
-    matrix.weights = adapter.memory.back().get();
     noria::pack(float32_, source, n, k, matrix.weights, 16, matrix.k, 0, 16);
     return matrix;
 }

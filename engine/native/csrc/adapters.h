@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "arena.h"
 #include "kernels.h"
 
 namespace noria {
@@ -22,8 +23,9 @@ struct Pair {
 // Owns the memory of its pairs.
 struct Adapter {
     std::vector<Pair> pairs;  // [layers * kModules]
-    std::vector<std::unique_ptr<char[]>> memory;
-    int64_t bytes = 0;
+    std::vector<std::unique_ptr<Arena>> memory;
+    size_t room = 0;    // left in the last of them
+    int64_t bytes = 0;  // of the matrices
     int widest = 0;  // columns of the widest padded A
 
     const Pair& at(int layer, int module) const { return pairs[layer * kModules + module]; }
