@@ -41,12 +41,15 @@ def engine_runner(folder: Path, dtype: str) -> Callable[[list[list[int]]], None]
     return run
 
 
-def transformers_runner(folder: Path, dtype: str) -> Callable[[list[list[int]]], None]:
+def transformers_runner(folder: Path, dtype: str, threads: int) -> Callable[[list[list[int]]], None]:
+    """The engine leaves torch one thread; transformers gets its own number for each run."""
     from transformers import AutoModelForCausalLM
 
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype))
 
     def run(batch: list[list[int]]) -> None:
+        before = torch.get_num_threads()
+        torch.set_num_threads(threads)
         with torch.inference_mode():
             answer = model.generate(
                 torch.tensor(batch),
@@ -54,6 +57,7 @@ def transformers_runner(folder: Path, dtype: str) -> Callable[[list[list[int]]],
                 max_new_tokens=OUTPUT_TOKENS,
                 do_sample=False,
             )
+        torch.set_num_threads(before)
         assert answer.shape[1] == PROMPT_TOKENS + OUTPUT_TOKENS
 
     return run
@@ -66,9 +70,10 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--streams", type=int, nargs="+", default=[1, 16])
     arguments = parser.parse_args()
+    threads = torch.get_num_threads()
     runners = {
         "noria engine": engine_runner(arguments.model, arguments.dtype),
-        "transformers": transformers_runner(arguments.model, arguments.dtype),
+        "transformers": transformers_runner(arguments.model, arguments.dtype, threads),
     }
     for streams in arguments.streams:
         rates: dict[str, list[float]] = {name: [] for name in runners}
