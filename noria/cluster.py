@@ -64,6 +64,7 @@ def engine_config(model: ModelSettings, folder: Path) -> EngineConfig:
     return EngineConfig(
         model=folder,
         dtype=model.dtype,
+        backend=model.backend,
         kv_bytes=model.kv_bytes,
         max_model_len=model.max_model_len,
         max_num_seqs=model.max_num_seqs,

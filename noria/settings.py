@@ -73,6 +73,7 @@ class ModelSettings(_Section):
     """The name of the embedded model, a Hugging Face folder, or a GGUF file."""
     replicas: int = Field(default=1, ge=1)
     dtype: Literal["bfloat16", "float32"] = "bfloat16"
+    backend: Literal["auto", "native", "reference"] = "auto"
     kv_bytes: Bytes = 1 << 30
     max_model_len: int | None = Field(default=None, ge=16)
     max_num_seqs: int = Field(default=64, ge=1)
