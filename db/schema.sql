@@ -1342,7 +1342,7 @@ CREATE TABLE train.snapshot_row (
     payload jsonb NOT NULL,
     payload_hash text NOT NULL,
     CONSTRAINT snapshot_row_ordinal_check CHECK ((ordinal >= 0)),
-    CONSTRAINT snapshot_row_origin_check CHECK ((origin = ANY (ARRAY['thumbs'::text, 'edit'::text, 'edited'::text, 'regenerated'::text, 'accepted'::text])))
+    CONSTRAINT snapshot_row_origin_check CHECK ((origin = ANY (ARRAY['thumbs'::text, 'edit'::text, 'corrected'::text, 'regenerated'::text, 'accepted'::text])))
 );
 
 ALTER TABLE ONLY obs.content ATTACH PARTITION obs.content_default DEFAULT;

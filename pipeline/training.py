@@ -17,10 +17,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from db import datasets, registry, requests, runs
+from db import datasets, registry, runs
 from db.database import Database
 from db.errors import DbError, NotFound
-from db.rows import RunRow, SnapshotItem
+from db.rows import RunRow
 from lora.format import read_adapter
 from lora.store import AdapterStore
 from pipeline.errors import AdapterIdTaken, AlteredSnapshot, BadDataset
@@ -131,14 +131,7 @@ def _load(db: Database, params: TrainParams) -> list[dict[str, Any]]:
         )
     if not datasets.verify(db, params.snapshot_id):
         raise AlteredSnapshot(params.snapshot_id)
-    return [_row(db, item) for item in datasets.rows(db, params.snapshot_id)]
-
-
-def _row(db: Database, item: SnapshotItem) -> dict[str, Any]:
-    """One row; its answer ended as its request did. What is desirable, an edit too, is whole by selection."""
-    log = None if item.label else requests.get(db, item.request_id)
-    finish_reason = "stop" if log is None else log["finish_reason"]
-    return {"id": item.payload_hash, "finish_reason": finish_reason, "label": item.label, **item.payload}
+    return [{"id": item.payload_hash, **item.payload} for item in datasets.rows(db, params.snapshot_id)]
 
 
 def _recorded(params: TrainParams, options: Any) -> dict[str, Any]:

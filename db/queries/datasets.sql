@@ -25,24 +25,26 @@ WITH log AS MATERIALIZED (
     WHERE is_traffic AND is_finished AND has_content AND is_clean AND has_consent AND api = 'chat'
 ), offered AS (
     -- A thumb is a label. A cut answer may be disliked, but would teach to stop in mid-sentence if liked.
-    SELECT id, user_key, prompt_hash, messages, 'thumbs' AS origin, completion, fb_explicit = 1 AS label
+    SELECT id, user_key, prompt_hash, messages, 'thumbs' AS origin, completion, finish_reason,
+           fb_explicit = 1 AS label
     FROM usable
     WHERE fb_explicit IS NOT NULL AND (fb_explicit = -1 OR finish_reason = 'stop')
     UNION ALL
-    -- An edit: its text is what the user wanted, the answer what he did not.
-    SELECT u.id, u.user_key, u.prompt_hash, u.messages, e.origin, e.completion, e.label
+    -- An edit: its text is what the user wanted, and whole; the answer that it corrects is what he did not.
+    SELECT u.id, u.user_key, u.prompt_hash, u.messages, e.origin, e.completion, e.finish_reason, e.label
     FROM usable u
-    CROSS JOIN LATERAL (VALUES ('edited', u.fb_edited, true), ('edit', u.completion, false))
-        AS e (origin, completion, label)
+    CROSS JOIN LATERAL (VALUES ('edit', u.fb_edited, 'stop', true),
+                               ('corrected', u.completion, u.finish_reason, false))
+        AS e (origin, completion, finish_reason, label)
     WHERE u.fb_edited IS NOT NULL AND u.fb_edited <> u.completion
     UNION ALL
     -- Asked again and left unrated: the answer was not accepted. One that was cut off says nothing.
-    SELECT id, user_key, prompt_hash, messages, 'regenerated', completion, false
+    SELECT id, user_key, prompt_hash, messages, 'regenerated', completion, finish_reason, false
     FROM usable
     WHERE fb_regen AND fb_explicit IS NULL AND fb_edited IS NULL AND finish_reason = 'stop'
     UNION ALL
     -- The end of a chain of regenerations, unrated: desirable when the talk went on from this answer.
-    SELECT u.id, u.user_key, u.prompt_hash, u.messages, 'accepted', u.completion, true
+    SELECT u.id, u.user_key, u.prompt_hash, u.messages, 'accepted', u.completion, u.finish_reason, true
     FROM usable u
     WHERE u.parent_id IS NOT NULL AND NOT u.fb_regen AND u.fb_explicit IS NULL AND u.fb_edited IS NULL
       AND u.finish_reason = 'stop'
@@ -69,6 +71,7 @@ WITH log AS MATERIALIZED (
                'prompt', f.messages,
                'completion', jsonb_build_array(
                    jsonb_build_object('role', 'assistant', 'content', f.completion)),
+               'finish_reason', f.finish_reason,
                'label', f.label) AS payload
     FROM fitting f
     LEFT JOIN voted v USING (prompt_hash, completion_hash)

@@ -50,9 +50,10 @@ class SnapshotRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotItem:
-    """One training example. `payload` is {"prompt": [...], "completion": [...], "label": bool}.
+    """One training example. `payload` holds "prompt", "completion" (lists of messages), "finish_reason", "label".
 
-    `origin`: thumbs, edit, edited, regenerated, accepted.
+    `finish_reason` is "stop" or "length" (the answer was cut). `origin`: thumbs, edit (the user's own text),
+    corrected (the answer that an edit replaces), regenerated, accepted.
     """
 
     ordinal: int

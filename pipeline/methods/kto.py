@@ -91,7 +91,7 @@ class _Measured:
     @property
     def finished(self) -> bool:
         """Whether the model ended the answer itself; an edit ends where its author ended it."""
-        return str(self.row.get("finish_reason", "stop")) == "stop"
+        return str(self.row["finish_reason"]) == "stop"
 
 
 def weights(desirable: int, undesirable: int) -> tuple[float, float]:

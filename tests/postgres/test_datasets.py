@@ -66,12 +66,15 @@ def test_thumbs_become_labels(db: Database, answer: Answer) -> None:
     assert frozen(db) == {("thumbs", "good", True), ("thumbs", "bad", False)}
 
 
-def test_a_payload_is_the_prompt_the_completion_and_the_label(db: Database, answer: Answer) -> None:
+def test_a_payload_is_the_prompt_the_completion_how_it_ended_and_the_label(
+    db: Database, answer: Answer
+) -> None:
     record = answer(1)
     item = datasets.rows(db, datasets.freeze_kto(db, PARAMS).id)[0]
     assert item.payload == {
         "prompt": record.messages,
         "completion": [{"role": "assistant", "content": record.completion}],
+        "finish_reason": "stop",
         "label": True,
     }
     assert item.payload_hash == sha256_hex(canonical_json(item.payload))
@@ -81,7 +84,16 @@ def test_a_payload_is_the_prompt_the_completion_and_the_label(db: Database, answ
 def test_an_edit_gives_the_wanted_text_and_the_unwanted_answer(db: Database, answer: Answer) -> None:
     answer(edit="as I want it", completion="as it was")
     answer(edit="the same", completion="the same")
-    assert frozen(db) == {("edited", "as I want it", True), ("edit", "as it was", False)}
+    assert frozen(db) == {("edit", "as I want it", True), ("corrected", "as it was", False)}
+
+
+def test_the_end_of_an_answer_is_frozen_with_it(db: Database, answer: Answer) -> None:
+    answer(edit="as I want it", completion="as it was, c", finish_reason="length")
+    answer(-1, completion="whole and disliked")
+    items = datasets.rows(db, datasets.freeze_kto(db, PARAMS).id)
+    assert {(item.origin, item.payload["finish_reason"]) for item in items} == {
+        ("edit", "stop"), ("corrected", "length"), ("thumbs", "stop"),
+    }  # fmt: skip
 
 
 def test_a_cut_answer_may_be_disliked_but_not_liked(db: Database, answer: Answer) -> None:

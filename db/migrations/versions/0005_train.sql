@@ -27,7 +27,7 @@ CREATE TABLE train.snapshot_row (
     snapshot_id uuid NOT NULL REFERENCES train.snapshot,
     ordinal integer NOT NULL CHECK (ordinal >= 0),
     request_id uuid NOT NULL,
-    origin text NOT NULL CHECK (origin IN ('thumbs', 'edit', 'edited', 'regenerated', 'accepted')),
+    origin text NOT NULL CHECK (origin IN ('thumbs', 'edit', 'corrected', 'regenerated', 'accepted')),
     label boolean NOT NULL,
     payload jsonb NOT NULL,
     payload_hash text NOT NULL,
