@@ -1,6 +1,7 @@
 #include "forward.h"
 
 #include <cmath>
+#include <cstring>
 
 namespace noria {
 
@@ -19,16 +20,23 @@ void Forward::run(const noria_batch& batch) {
     plan_.make(batch);
     space_.reserve(plan_.rows, plan_.rank);
     logits_ = batch.logits;
-    model_.team.run(*this, kPhasesOfLayer * model_.spec.layers + 3);
+    model_.team.run(*this, kPhasesOfLayer * model_.spec.layers + 4);
 }
 
 void Forward::work(Worker& worker) {
     embed(worker);
-    for (int layer = 0; layer < model_.spec.layers; ++layer) {
-        attention(worker, layer);
-        mlp(worker, layer);
+    Stream stream = {space_.hidden, space_.seen, plan_.rows};
+    for (int index = 0; index < model_.spec.layers; ++index) {
+        const Layer& layer = model_.layers[index];
+        const bool trims = plan_.trims && index + 1 == model_.spec.layers;
+        project(worker, index, stream);
+        attend(worker, layer, trims ? plan_.last_tiles : plan_.tiles);
+        if (trims) stream = trim(worker);
+        if (stream.rows == 0) return;
+        output(worker, index, stream);
+        mlp(worker, index, stream);
     }
-    logits(worker);
+    logits(worker, stream);
 }
 
 void Forward::embed(Worker& worker) {
@@ -48,60 +56,78 @@ void Forward::embed(Worker& worker) {
     });
 }
 
-void Forward::attention(Worker& worker, int index) {
+void Forward::project(Worker& worker, int index, const Stream& stream) {
     const Layer& layer = model_.layers[index];
     const auto every = [](int row) { return row; };
-    Product fused = {&layer.qkv, nullptr, 0, space_.fused, space_.fused_stride, nullptr, 0, Into::kStore};
+    const Product fused = {&layer.qkv, nullptr, 0, space_.fused, space_.fused_stride, nullptr, 0, Into::kStore};
     const GroupDeltas* deltas = plan_.deltas(index, kQkv);
-    multiply_normed(worker, layer.norm_attention, plan_.rows, every, fused, &layer.o, deltas);
+    multiply_normed(worker, layer.norm_attention, stream.hidden, stream.rows, every, fused, &layer.o, deltas);
     expand(worker, deltas, space_.fused, space_.fused_stride);
-    attend(worker, layer);
-    const Product out = {&layer.o,       space_.seen, space_.seen_stride, space_.hidden, space_.hidden_stride,
-                         nullptr, 0,     Into::kAdd};
-    deltas = plan_.deltas(index, kO);
-    multiply(worker, out, plan_.rows, &layer.gate_up, deltas, [](Product&) {});
-    expand(worker, deltas, space_.hidden, space_.hidden_stride);
 }
 
-void Forward::mlp(Worker& worker, int index) {
+void Forward::output(Worker& worker, int index, const Stream& stream) {
+    const Layer& layer = model_.layers[index];
+    const Product out = {&layer.o, stream.seen, space_.seen_stride, stream.hidden, space_.hidden_stride,
+                         nullptr,  0,           Into::kAdd};
+    const GroupDeltas* deltas = plan_.deltas(index, kO);
+    multiply(worker, out, stream.rows, &layer.gate_up, deltas, [](Product&) {});
+    expand(worker, deltas, stream.hidden, space_.hidden_stride);
+}
+
+void Forward::mlp(Worker& worker, int index, const Stream& stream) {
     const Layer& layer = model_.layers[index];
     const auto every = [](int row) { return row; };
     const GroupDeltas* deltas = plan_.deltas(index, kGateUp);
     const Into into = deltas == nullptr ? Into::kGated : Into::kStore;
-    Product both = {&layer.gate_up, nullptr, 0, space_.gate_up, space_.gate_up_stride,
-                    space_.gated,   space_.gated_stride, into};
-    multiply_normed(worker, layer.norm_mlp, plan_.rows, every, both, &layer.down, deltas);
+    const Product both = {&layer.gate_up, nullptr, 0, space_.gate_up, space_.gate_up_stride,
+                          space_.gated,   space_.gated_stride, into};
+    multiply_normed(worker, layer.norm_mlp, stream.hidden, stream.rows, every, both, &layer.down, deltas);
     if (deltas != nullptr) {
         expand(worker, deltas, space_.gate_up, space_.gate_up_stride);
-        worker.phase(plan_.rows, [&](int row, int) {
+        worker.phase(stream.rows, [&](int row, int) {
             kernels_.gate(space_.gate_up + row * space_.gate_up_stride, layer.gate_up.panels,
                           space_.typed(space_.gated, row, space_.gated_stride));
         });
     }
     const bool last = index + 1 == model_.spec.layers;
-    const Product down = {&layer.down, space_.gated, space_.gated_stride, space_.hidden, space_.hidden_stride,
+    const Product down = {&layer.down, space_.gated, space_.gated_stride, stream.hidden, space_.hidden_stride,
                           nullptr,     0,            Into::kAdd};
     deltas = plan_.deltas(index, kDown);
-    multiply(worker, down, plan_.rows, last ? &model_.head : &model_.layers[index + 1].qkv, deltas,
+    multiply(worker, down, stream.rows, last ? &model_.head : &model_.layers[index + 1].qkv, deltas,
              [](Product&) {});
-    expand(worker, deltas, space_.hidden, space_.hidden_stride);
+    expand(worker, deltas, stream.hidden, space_.hidden_stride);
 }
 
-void Forward::logits(Worker& worker) {
-    if (plan_.sampled.empty()) return;
+void Forward::logits(Worker& worker, const Stream& stream) {
+    const int rows = static_cast<int>(plan_.sampled.size());
+    if (rows == 0) return;
     const Product head = {&model_.head, nullptr, 0, logits_, model_.spec.vocab, nullptr, 0, Into::kExact};
-    multiply_normed(worker, model_.norm_final, static_cast<int>(plan_.sampled.size()),
-                    [&](int i) { return plan_.sampled[i]; }, head, nullptr, nullptr);
+    const auto row_of = [&](int i) { return plan_.trims ? i : plan_.sampled[i]; };
+    multiply_normed(worker, model_.norm_final, stream.hidden, rows, row_of, head, nullptr, nullptr);
+}
+
+// What is left of the rows goes on side by side, in the order of the logits.
+Forward::Stream Forward::trim(Worker& worker) {
+    const Stream left = {space_.last_hidden, space_.last_seen, static_cast<int>(plan_.sampled.size())};
+    const size_t seen_bytes = space_.seen_stride * model_.element();
+    worker.phase(left.rows, [&](int i, int) {
+        const int row = plan_.sampled[i];
+        std::memcpy(left.hidden + i * space_.hidden_stride, space_.hidden + row * space_.hidden_stride,
+                    space_.hidden_stride * sizeof(float));
+        std::memcpy(space_.typed(left.seen, i, space_.seen_stride),
+                    space_.typed(space_.seen, row, space_.seen_stride), seen_bytes);
+    });
+    return left;
 }
 
 // The product of normalised rows of the residual stream. Few rows are normalised by each thread for itself,
 // when it gets its first item: cheaper than to wait for one another once more.
 template <class RowOf>
-void Forward::multiply_normed(Worker& worker, const float* weight, int rows, RowOf row_of, Product product,
-                              const Matrix* after, const GroupDeltas* deltas) {
+void Forward::multiply_normed(Worker& worker, const float* weight, const float* hidden, int rows,
+                              RowOf row_of, Product product, const Matrix* after, const GroupDeltas* deltas) {
     const Norm norm = {weight, model_.spec.eps, model_.spec.hidden, model_.layers[0].down.panels * kPanel};
     const auto one = [&](int i, void* to) {
-        kernels_.normalise(norm, space_.hidden + row_of(i) * space_.hidden_stride,
+        kernels_.normalise(norm, hidden + row_of(i) * space_.hidden_stride,
                            space_.typed(to, i, space_.normed_stride));
     };
     product.x_stride = space_.normed_stride;
@@ -174,7 +200,7 @@ void Forward::prepare(const Heads& heads, const Layer& layer, int row, int kv_he
                      position % kBlock);
 }
 
-void Forward::attend(Worker& worker, const Layer& layer) {
+void Forward::attend(Worker& worker, const Layer& layer, const std::vector<Tile>& tiles) {
     const Heads heads = model_.heads_of(layer);
     const int group = heads.heads / heads.kv_heads;
     if (!plan_.single) {
@@ -182,9 +208,9 @@ void Forward::attend(Worker& worker, const Layer& layer) {
             for (int kv_head = 0; kv_head < heads.kv_heads; ++kv_head) prepare(heads, layer, row, kv_head);
         });
     }
-    worker.phase(static_cast<int>(plan_.tiles.size()), [&](int item, int following) {
-        const Tile& tile = plan_.tiles[item];
-        const Tile* next = following < 0 ? nullptr : &plan_.tiles[following];
+    worker.phase(static_cast<int>(tiles.size()), [&](int item, int following) {
+        const Tile& tile = tiles[item];
+        const Tile* next = following < 0 ? nullptr : &tiles[following];
         const Span& span = plan_.spans[tile.span];
         if (plan_.single) prepare(heads, layer, span.row, tile.kv_head);
         const long query = (static_cast<long>(tile.kv_head) * plan_.rows + span.row) * group;

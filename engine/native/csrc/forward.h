@@ -23,20 +23,29 @@ private:
         long stride;
     };
 
+    // The rows under way: all of them, but in the last layer of a step that trims those that are sampled.
+    struct Stream {
+        float* hidden;
+        void* seen;
+        int rows;
+    };
+
     void embed(Worker& worker);
-    void attention(Worker& worker, int layer);
-    void mlp(Worker& worker, int layer);
-    void logits(Worker& worker);
+    void project(Worker& worker, int layer, const Stream& stream);
+    void attend(Worker& worker, const Layer& layer, const std::vector<Tile>& tiles);
+    Stream trim(Worker& worker);
+    void output(Worker& worker, int layer, const Stream& stream);
+    void mlp(Worker& worker, int layer, const Stream& stream);
+    void logits(Worker& worker, const Stream& stream);
 
     template <class RowOf>
-    void multiply_normed(Worker& worker, const float* norm, int rows, RowOf row_of, Product product,
-                         const Matrix* after, const GroupDeltas* deltas);
+    void multiply_normed(Worker& worker, const float* norm, const float* hidden, int rows, RowOf row_of,
+                         Product product, const Matrix* after, const GroupDeltas* deltas);
     template <class Ready>
     void multiply(Worker& worker, Product product, int rows, const Matrix* after, const GroupDeltas* deltas,
                   Ready ready);
     void expand(Worker& worker, const GroupDeltas* deltas, float* y, long y_stride);
     void shrink(const Delta& delta, const Input& input);
-    void attend(Worker& worker, const Layer& layer);
     void prepare(const Heads& heads, const Layer& layer, int row, int kv_head);
 
     Model& model_;

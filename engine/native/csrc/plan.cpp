@@ -39,6 +39,8 @@ void Plan::make(const noria_batch& batch) {
     adapted = !runs.empty();
     rank = 0;
     if (adapted) gather_deltas(runs);
+    // With adapters the rows of one adapter would have to be found anew: not worth it for one layer.
+    trims = !adapted && !single && static_cast<int>(sampled.size()) < rows;
 }
 
 void Plan::lay_rows(const noria_batch& batch) {
@@ -68,13 +70,18 @@ void Plan::lay_rows(const noria_batch& batch) {
 void Plan::cut_tiles() {
     const int group = model_.spec.heads / model_.spec.kv_heads;
     single = rows == static_cast<int>(spans.size()) && group <= kTile;
-    tiles.clear();
-    for (size_t span = 0; span < spans.size(); ++span) {
-        const int all = spans[span].count * group;
-        for (int head = 0; head < model_.spec.kv_heads; ++head)
-            for (int first = 0; first < all; first += kTile)
-                tiles.push_back({static_cast<int>(span), head, first, std::min(kTile, all - first)});
+    tiles.clear(), last_tiles.clear();
+    for (size_t span = 0; span < spans.size(); ++span)
+        cut_rows(tiles, static_cast<int>(span), 0, spans[span].count * group);
+    for (const int row : sampled) {
+        const int all = spans[span_of[row]].count * group;
+        cut_rows(last_tiles, span_of[row], all - group, all);
     }
+}
+
+void Plan::cut_rows(std::vector<Tile>& into, int span, int first, int end) const {
+    for (int head = 0; head < model_.spec.kv_heads; ++head)
+        for (int row = first; row < end; row += kTile) into.push_back({span, head, row, std::min(kTile, end - row)});
 }
 
 void Plan::gather_deltas(const std::vector<Run>& runs) {

@@ -60,6 +60,9 @@ public:
     std::vector<int> sampled;    // rows whose logits are wanted, in the caller's order
     std::vector<Span> spans;     // those of one adapter stand together
     std::vector<Tile> tiles;
+    // Whether rows that are not sampled end at the last layer, once their keys and values are stored.
+    bool trims = false;
+    std::vector<Tile> last_tiles;  // of the rows that do not
 
 private:
     struct Run {
@@ -69,6 +72,7 @@ private:
 
     void lay_rows(const noria_batch& batch);
     void cut_tiles();
+    void cut_rows(std::vector<Tile>& into, int span, int first, int end) const;
     void gather_deltas(const std::vector<Run>& runs);
 
     const Model& model_;

@@ -49,6 +49,8 @@ void Workspace::place(Arena* arena) {
     fused = floats(rows * fused_stride);
     queries = take(rows * heads.heads * heads.padded_dim * element_);
     seen = take(rows * seen_stride * element_);
+    last_hidden = floats(rows * hidden_stride);
+    last_seen = take(rows * seen_stride * element_);
     gate_up = floats(rank_ == 0 ? 0 : rows * gate_up_stride);
     gated = take(rows * gated_stride * element_);
     inner = take(3 * rows * inner_stride * element_);

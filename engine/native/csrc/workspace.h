@@ -31,6 +31,8 @@ public:
     float* fused;    // q, k and v side by side
     void* queries;   // [kv heads][rows * group][padded head]
     void* seen;      // what attention made
+    float* last_hidden;  // the same two for the rows that the last layer finishes
+    void* last_seen;
     float* gate_up;  // with adapters only
     void* gated;
     void* inner;  // A x of up to three modules: [3][rows]
