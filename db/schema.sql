@@ -153,7 +153,8 @@ CREATE FUNCTION obs.inference_log_at(as_of timestamp with time zone) RETURNS TAB
            f.thumb,
            coalesce(f.regenerated, false) OR EXISTS (
                SELECT FROM obs.request child
-               WHERE child.parent_id = r.id AND child.tenant = r.tenant AND child.recorded_at <= as_of),
+               WHERE child.parent_id = r.id AND child.tenant = r.tenant AND child.source = 'traffic'
+                 AND child.recorded_at <= as_of),
            f.edited, f.comment,
            r.finish_reason, r.error, r.prompt_tokens, r.cached_tokens,
            r.completion_tokens, r.queue_ms, r.ttft_ms,
@@ -398,13 +399,14 @@ CREATE FUNCTION serve.canary_ratio_p(wanted_adapter text) RETURNS double precisi
         SELECT a.id, a.endpoint, e.experiment, a.traffic_pct::double precision AS pct,
                100 - (SELECT sum(c.traffic_pct) FROM serve.adapter c
                       WHERE c.endpoint = a.endpoint AND c.status = 'canary')::double precision AS control_pct,
+               (SELECT p.id FROM serve.adapter p WHERE p.endpoint = a.endpoint AND p.status = 'prod') AS control,
                (SELECT max(v.at) FROM serve.adapter_event v WHERE v.endpoint = a.endpoint AND v.kind IN ('status', 'traffic')) AS since
         FROM serve.adapter a
         JOIN serve.endpoint e ON e.name = a.endpoint
         WHERE a.id = wanted_adapter AND a.status = 'canary'
     ), seen AS (
         SELECT count(DISTINCT r.user_key) FILTER (WHERE r.assigned_adapter_id = t.id) AS candidate,
-               count(DISTINCT r.user_key) FILTER (WHERE r.variant <> 'canary') AS control
+               count(DISTINCT r.user_key) FILTER (WHERE r.assigned_adapter_id IS NOT DISTINCT FROM t.control) AS control
         FROM test t
         JOIN obs.request r ON r.endpoint = t.endpoint AND r.experiment = t.experiment
             AND r.started_at >= t.since AND r.source = 'traffic' AND r.variant <> 'direct'

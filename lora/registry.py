@@ -37,11 +37,13 @@ class Target:
 class Assignment:
     """The version that answers one request. The base model: `adapter_id` and `digest` are None.
 
-    `bucket` and `experiment` are set where an endpoint was asked for.
+    `assigned_id` is the adapter that the name or the split chose, also where the local kill switch makes
+    another answer. `bucket` and `experiment` are set where an endpoint was asked for.
     """
 
     adapter_id: str | None
     digest: str | None
+    assigned_id: str | None
     variant: Variant
     bucket: int | None = None
     experiment: str | None = None
@@ -67,24 +69,21 @@ class RegistrySnapshot:
     _targets: Mapping[str, Target]
     _prod: Mapping[str, AdapterRow]
     _canaries: Mapping[str, tuple[Canary, ...]]
+    _held: Set[str]
+    """Ids of adapters that keep their part in an endpoint and may not answer for it here."""
 
     @classmethod
     def from_rows(
         cls, rows: RegistryRows, *, blocked: Set[str] = frozenset(), stopped: Set[str] = frozenset()
     ) -> "RegistrySnapshot":
-        """Index the rows. `blocked` digests are left out; canaries in `stopped` (ids) get no share.
+        """Index the rows. `blocked` digests answer nobody, canaries in `stopped` (ids) no endpoint.
 
-        An endpoint whose prod adapter is blocked answers with the base model.
+        In the place of a canary the prod adapter answers then, in the place of that the base model.
         """
         adapters = {row.id: row for row in rows.adapters if row.digest not in blocked}
         canaries: dict[str, list[Canary]] = {}
-        for row in adapters.values():
-            if (
-                row.status == "canary"
-                and row.endpoint
-                and row.canary_start is not None
-                and row.id not in stopped
-            ):
+        for row in rows.adapters:
+            if row.status == "canary" and row.endpoint and row.canary_start is not None:
                 end = row.canary_start + round(row.traffic_pct * 100)
                 canaries.setdefault(row.endpoint, []).append(Canary(row, row.canary_start, end))
         return cls(
@@ -93,8 +92,13 @@ class RegistrySnapshot:
             endpoints={row.name: row for row in rows.endpoints},
             adapters=adapters,
             _targets=_index_names(rows, adapters),
-            _prod={row.endpoint: row for row in adapters.values() if row.status == "prod" and row.endpoint},
+            _prod={row.endpoint: row for row in rows.adapters if row.status == "prod" and row.endpoint},
             _canaries={endpoint: tuple(found) for endpoint, found in canaries.items()},
+            _held={
+                row.id
+                for row in rows.adapters
+                if row.digest in blocked or (row.status == "canary" and row.id in stopped)
+            },
         )
 
     def resolve(self, name: str) -> Target | None:
@@ -103,26 +107,31 @@ class RegistrySnapshot:
 
     def prod_of(self, endpoint: str) -> AdapterRow | None:
         """The adapter that an endpoint serves outside its canaries; None for the base model."""
-        return self._prod.get(endpoint)
+        return self._unless_held(self._prod.get(endpoint))
 
     def assign(self, target: Target, key: str) -> Assignment:
         """Fix the version for one request. `key` is the user's sticky key.
 
         `target` may come from an older snapshot; an adapter that has gone since raises KeyError.
         """
-        if target.adapter_id is not None:
-            return Assignment(target.adapter_id, self.adapters[target.adapter_id].digest, "direct")
+        if (name := target.adapter_id) is not None:
+            return Assignment(name, self.adapters[name].digest, name, "direct")
         if target.endpoint is None:
-            return Assignment(None, None, "base")
+            return Assignment(None, None, None, "base")
         experiment = self.endpoints[target.endpoint].experiment
         number = bucket(target.endpoint, experiment, key)
-        for canary in self._canaries.get(target.endpoint, ()):
-            if canary.start <= number < canary.end:
-                return Assignment(canary.adapter.id, canary.adapter.digest, "canary", number, experiment)
-        prod = self._prod.get(target.endpoint)
-        if prod is None:
-            return Assignment(None, None, "base", number, experiment)
-        return Assignment(prod.id, prod.digest, "prod", number, experiment)
+        canaries = self._canaries.get(target.endpoint, ())
+        canary = next((item.adapter for item in canaries if item.start <= number < item.end), None)
+        dealt = canary or self._prod.get(target.endpoint)
+        assigned = None if dealt is None else dealt.id
+        answering = self._unless_held(dealt) or self.prod_of(target.endpoint)
+        if answering is None:
+            return Assignment(None, None, assigned, "base", number, experiment)
+        variant: Variant = "canary" if answering is canary else "prod"
+        return Assignment(answering.id, answering.digest, assigned, variant, number, experiment)
+
+    def _unless_held(self, row: AdapterRow | None) -> AdapterRow | None:
+        return None if row is None or row.id in self._held else row
 
 
 def _index_names(rows: RegistryRows, adapters: Mapping[str, AdapterRow]) -> dict[str, Target]:

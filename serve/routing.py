@@ -40,7 +40,7 @@ def load_model(config: ModelConfig) -> ServedModel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """Who answers a request. `assigned_adapter_id` is what the split chose."""
+    """Who answers a request. `assigned_adapter_id` is what the split chose, whoever answers in its place."""
 
     requested: str
     key: str
@@ -95,7 +95,7 @@ class Router:
             endpoint=target.endpoint,
             adapter_id=chosen.adapter_id,
             adapter_digest=chosen.digest,
-            assigned_adapter_id=chosen.adapter_id,
+            assigned_adapter_id=chosen.assigned_id,
             variant=chosen.variant,
             bucket=chosen.bucket,
             experiment=chosen.experiment,

@@ -107,9 +107,12 @@ def test_a_promotion_by_sql_takes_over_and_a_rollback_gives_back(served: Any, ar
 def test_the_kill_switch_works_without_the_database(served: Any, arms: dict[str, str]) -> None:
     served.gateway.watcher.block(arms["v1"])
     try:
-        assert ask(served, "carl").headers["x-noria-variant"] == "base"
+        answer = ask(served, "carl")
+        assert answer.headers["x-noria-variant"] == "base"
         with served.http as http:
             assert http.get("/health").json()["status"] == "degraded"
     finally:
         served.gateway.watcher.unblock(arms["v1"])
+    row = served.until(lambda: db.requests.get(served.database, answer.headers["x-noria-request-id"]))
+    assert (row["adapter_id"], row["assigned_adapter_id"]) == (None, f"{ENDPOINT}-v1")
     assert ask(served, "carl").headers["x-noria-adapter"] == f"{ENDPOINT}-v1"

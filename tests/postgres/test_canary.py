@@ -176,6 +176,20 @@ def test_an_arm_without_share_that_gets_users_is_a_leak(
     assert (status.ratio_p, status.verdict) == (0, "inconclusive")
 
 
+def test_users_whom_the_kill_switch_keeps_from_a_canary_count_as_dealt_to_it(
+    db: Database, candidate: str, make_request: Callable[..., RequestRecord]
+) -> None:
+    common = {"experiment": "v1", "adapter_id": None, "variant": "base"}
+    requests.insert_batch(
+        db,
+        [
+            make_request(**common, user_key=f"u-{number}", assigned_adapter_id="v1" if number < 100 else None)
+            for number in range(200)
+        ],
+    )
+    assert canary.status(db, candidate).ratio_p == 1.0
+
+
 def test_the_ratio_is_tested_against_the_share_of_now(db: Database, candidate: str, serve: Serve) -> None:
     serve(KEYS)
     promotion.start_canary(db, candidate, 5)

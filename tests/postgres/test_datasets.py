@@ -124,6 +124,13 @@ def test_a_regeneration_of_a_cut_or_failed_answer_says_nothing(db: Database, ans
         frozen(db)
 
 
+def test_an_evaluation_that_names_a_parent_says_nothing_of_it(db: Database, answer: Answer) -> None:
+    first = answer(completion="H")
+    answer(completion="I", parent_id=first.id, source="eval")
+    with pytest.raises(EmptySnapshot):
+        frozen(db)
+
+
 def test_a_rated_answer_that_was_asked_again_keeps_its_rating(db: Database, answer: Answer) -> None:
     answer(1, again=True, completion="liked, and curious for another")
     answer(again=True, completion="not accepted")

@@ -35,7 +35,8 @@ CREATE FUNCTION obs.inference_log_at(as_of timestamptz) RETURNS TABLE (
            f.thumb,
            coalesce(f.regenerated, false) OR EXISTS (
                SELECT FROM obs.request child
-               WHERE child.parent_id = r.id AND child.tenant = r.tenant AND child.recorded_at <= as_of),
+               WHERE child.parent_id = r.id AND child.tenant = r.tenant AND child.source = 'traffic'
+                 AND child.recorded_at <= as_of),
            f.edited, f.comment,
            r.finish_reason, r.error, r.prompt_tokens, r.cached_tokens,
            r.completion_tokens, r.queue_ms, r.ttft_ms,

@@ -46,20 +46,21 @@ CREATE FUNCTION serve.canary_figures(wanted_adapter text) RETURNS TABLE (
     ORDER BY s.arm
 $$;
 
--- Users dealt since the share was last changed, against the share: null when there is nothing to test,
+-- Users dealt since a share was last changed, against the shares: null when there is nothing to test,
 -- else the p-value of a chi-square with one degree of freedom; 0 when an arm without share has users.
 CREATE FUNCTION serve.canary_ratio_p(wanted_adapter text) RETURNS double precision LANGUAGE sql STABLE AS $$
     WITH test AS (
         SELECT a.id, a.endpoint, e.experiment, a.traffic_pct::double precision AS pct,
                100 - (SELECT sum(c.traffic_pct) FROM serve.adapter c
                       WHERE c.endpoint = a.endpoint AND c.status = 'canary')::double precision AS control_pct,
+               (SELECT p.id FROM serve.adapter p WHERE p.endpoint = a.endpoint AND p.status = 'prod') AS control,
                (SELECT max(v.at) FROM serve.adapter_event v WHERE v.endpoint = a.endpoint AND v.kind IN ('status', 'traffic')) AS since
         FROM serve.adapter a
         JOIN serve.endpoint e ON e.name = a.endpoint
         WHERE a.id = wanted_adapter AND a.status = 'canary'
     ), seen AS (
         SELECT count(DISTINCT r.user_key) FILTER (WHERE r.assigned_adapter_id = t.id) AS candidate,
-               count(DISTINCT r.user_key) FILTER (WHERE r.variant <> 'canary') AS control
+               count(DISTINCT r.user_key) FILTER (WHERE r.assigned_adapter_id IS NOT DISTINCT FROM t.control) AS control
         FROM test t
         JOIN obs.request r ON r.endpoint = t.endpoint AND r.experiment = t.experiment
             AND r.started_at >= t.since AND r.source = 'traffic' AND r.variant <> 'direct'

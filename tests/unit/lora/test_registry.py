@@ -165,3 +165,23 @@ def test_blocked_and_stopped_adapters_give_way() -> None:
     blocked = RegistrySnapshot.from_rows(rows, blocked={"sha256:c", "sha256:p"})
     assert _variant(blocked, "support", "u") == ("base", None)
     assert blocked.resolve("c") is None
+    assert blocked.prod_of("support") is None
+
+
+@pytest.mark.parametrize(("pct", "dealt"), [(100.0, "c"), (0.0, "p")])
+def test_what_the_split_dealt_is_told_also_where_the_kill_switch_makes_another_answer(
+    pct: float, dealt: str
+) -> None:
+    rows = _rows(
+        _adapter("p", status="prod", loaded=True),
+        _adapter("c", status="canary", canary_start=0, traffic_pct=pct, loaded=True),
+    )
+    free = RegistrySnapshot.from_rows(rows)
+    target = free.resolve("support")
+    assert target is not None
+    held = (
+        RegistrySnapshot.from_rows(rows, stopped={"c"}),
+        RegistrySnapshot.from_rows(rows, blocked={"sha256:c", "sha256:p"}),
+    )
+    for snapshot in (free, *held):
+        assert snapshot.assign(target, "u").assigned_id == dealt
