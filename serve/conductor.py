@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from engine.errors import NoChatTemplate
 from serve.answers.chat import ChatFormat
 from serve.answers.shared import Head, fingerprint
 from serve.answers.text import TextFormat
@@ -60,14 +61,18 @@ class Conductor:
         order = self._order(body, caller)
         tokenizer = order.route.model.tokenizer
         messages = tuple(message.plain() for message in body.messages)
-        ids = await _encoded(
-            sum(len(message["content"]) for message in messages),
-            lambda: tokenizer.encode_chat(
-                messages,
-                add_generation_prompt=body.add_generation_prompt,
-                **body.chat_template_kwargs,
-            ),
-        )
+        try:
+            ids = await _encoded(
+                sum(len(message["content"]) for message in messages),
+                lambda: tokenizer.encode_chat(
+                    messages,
+                    add_generation_prompt=body.add_generation_prompt,
+                    **body.chat_template_kwargs,
+                ),
+            )
+        except NoChatTemplate as error:  # its own words name a folder, which is nobody else's business
+            name = order.route.model.name
+            raise NoChatTemplate(f"{name!r} has no chat template; use /v1/completions instead") from error
         head = _head("chatcmpl", order)
         shape = ChatFormat(head, tokenizer, body.wanted_logprobs, body.include_usage)
         return self._perform(order, [Prompt(tuple(ids), messages)], shape)
