@@ -138,9 +138,9 @@ class SpoolWriter:
         payload = msgpack.packb([kind, values], datetime=True)
         entry = HEADER.pack(len(payload), zlib.crc32(payload)) + payload
         with self._mutex:
-            if self._size and self._size + len(entry) > self._segment_bytes:
-                self._rotate()
             try:
+                if self._size and self._size + len(entry) > self._segment_bytes:
+                    self._rotate()
                 written = os.write(self._file, entry)
             except OSError as error:
                 raise SpoolFull(f"the spool's disk refused {len(entry)} bytes: {error}") from error
@@ -152,11 +152,15 @@ class SpoolWriter:
             self._dirty = True
 
     def _rotate(self) -> None:
-        if self._file >= 0:
-            os.fsync(self._file)
-            os.close(self._file)
-        self._closed_bytes += self._size
-        self._number += 1
+        """Go on in a new segment; where none can be made the present one stays. Raises OSError."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_EXCL | os.O_CLOEXEC
-        self._file = os.open(segment_path(self.folder, self._number), flags, 0o600)
+        fresh = os.open(segment_path(self.folder, self._number + 1), flags, 0o600)
+        full, self._file = self._file, fresh
+        self._number += 1
+        self._closed_bytes += self._size
         self._size = 0
+        if full >= 0:
+            try:
+                os.fsync(full)
+            finally:
+                os.close(full)

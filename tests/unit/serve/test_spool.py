@@ -135,6 +135,26 @@ def test_a_disk_that_refuses_is_a_full_spool(
     assert reader.unfinished() == [record]
 
 
+def test_a_disk_without_room_for_a_new_segment_is_a_full_spool_until_it_has_some(
+    tmp_path: Path, request_record: MakeRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spool, first, refused, last = writer(tmp_path, segment_bytes=1), *(request_record() for _ in range(3))
+    spool.begin(first)
+
+    def full(*_: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("serve.record.spool.os.open", full)
+    for _ in range(2):
+        with pytest.raises(SpoolFull, match="No space left"):
+            spool.begin(refused)
+    monkeypatch.undo()
+    spool.begin(last)
+    reader = SpoolReader(spool.folder)
+    reader.read(100)
+    assert reader.unfinished() == [first, last]
+
+
 def test_a_living_owner_keeps_its_folder(tmp_path: Path) -> None:
     spool = writer(tmp_path)
     assert try_lock(spool.folder) is None
