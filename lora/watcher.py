@@ -1,7 +1,8 @@
 """Keeps the newest registry snapshot of a process: woken by notifications, and polling because they get lost.
 
-With the source away it keeps the last good snapshot and says how old it is. A local kill switch blocks a
-digest or stops a canary in this process, with or without the database.
+With the source away it keeps the last good snapshot and says how old it is; one that starts meanwhile begins
+with what was last kept on this machine. A local kill switch blocks a digest or stops a canary in this
+process, with or without the database.
 """
 
 import logging
@@ -11,6 +12,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from db.rows import RegistryRows
+from lora.kept_rows import KeptRows
 from lora.registry import RegistrySnapshot
 
 logger = logging.getLogger(__name__)
@@ -36,7 +38,7 @@ class RegistryWatcher:
     """One thread that follows the registry.
 
     `on_change` is called with each new snapshot, on this thread or on that of whoever uses the kill switch.
-    Every attribute may be read from any thread.
+    `kept` remembers the rows for a start without the source. Every attribute may be read from any thread.
     """
 
     def __init__(
@@ -45,8 +47,9 @@ class RegistryWatcher:
         on_change: Callable[[RegistrySnapshot], None] | None = None,
         *,
         poll_s: float = 2.0,
+        kept: KeptRows | None = None,
     ) -> None:
-        self._source, self._on_change, self._poll_s = source, on_change, poll_s
+        self._source, self._on_change, self._poll_s, self._kept = source, on_change, poll_s, kept
         self._lock = threading.RLock()  # on_change may use the kill switch
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="registry-watcher", daemon=True)
@@ -54,11 +57,17 @@ class RegistryWatcher:
         self._stopped: frozenset[str] = frozenset()
         self._rows: RegistryRows | None = None
         self._snapshot: RegistrySnapshot | None = None
+        self._confirmed = False  # whether the source itself has been read
         self._seen_at = time.monotonic()
 
     def start(self) -> None:
-        """Read the registry once and follow it from now on. Raises what the source raises."""
-        self._refresh()
+        """Read the registry once, then follow it. Raises what the source raises unless something is kept."""
+        try:
+            self._refresh()
+        except Exception as error:  # whatever it is, what is kept serves better than nothing
+            if not self._recall():
+                raise
+            self._warn(error)
         self._thread.start()
 
     def close(self) -> None:
@@ -82,8 +91,8 @@ class RegistryWatcher:
 
     @property
     def stale(self) -> bool:
-        """Whether several polls in a row have failed."""
-        return self.age_s > _STALE_AFTER_POLLS * self._poll_s
+        """Whether several polls in a row have failed, or none has succeeded in this process."""
+        return not self._confirmed or self.age_s > _STALE_AFTER_POLLS * self._poll_s
 
     @property
     def local_stops(self) -> dict[str, list[str]]:
@@ -123,10 +132,13 @@ class RegistryWatcher:
             try:
                 self._refresh()
             except Exception as error:  # this thread must outlive every failure of the source
-                logger.warning(
-                    "registry not read (%s); serving by epoch %d", error, self.snapshot.epoch,
-                    extra={"action": "registry_away", "age_s": round(self.age_s, 1)},
-                )  # fmt: skip
+                self._warn(error)
+
+    def _warn(self, error: Exception) -> None:
+        logger.warning(
+            "registry not read (%s); serving by epoch %d", error, self.snapshot.epoch,
+            extra={"action": "registry_away", "age_s": round(self.age_s, 1)},
+        )  # fmt: skip
 
     def _wait(self) -> None:
         try:
@@ -137,14 +149,27 @@ class RegistryWatcher:
 
     def _refresh(self) -> None:
         began = time.monotonic()
-        rows = self._rows
+        rows = self._rows if self._confirmed else None
         if rows is None or self._source.epoch() != rows.epoch:
             rows = self._source.snapshot()
+            if self._kept is not None:
+                self._kept.write(rows)
         with self._lock:
             if rows is not self._rows:
                 self._rows = rows
                 self._publish()
-            self._seen_at = began
+            self._confirmed, self._seen_at = True, began
+
+    def _recall(self) -> bool:
+        """Begin with the rows kept on this machine; False where there are none."""
+        found = None if self._kept is None else self._kept.read()
+        if found is None:
+            return False
+        with self._lock:
+            self._rows, age_s = found
+            self._seen_at = time.monotonic() - age_s
+            self._publish()
+        return True
 
     def _publish(self) -> None:
         """Called with the lock held, so that snapshots follow one another in order."""

@@ -17,6 +17,7 @@ import db.requests
 from db.database import Database
 from db.errors import DbError
 from db.rows import FeedbackRecord, RequestRecord
+from lora.kept_rows import KeptRows
 from lora.registry import RegistrySnapshot
 from lora.registry_source import DatabaseSource
 from lora.store import FileStore
@@ -60,7 +61,8 @@ class Gateway:
         self.config = config
         self.id = f"gateway-{uuid4().hex[:8]}"
         self.database = Database(config.database_url)
-        self.watcher = RegistryWatcher(DatabaseSource(config.database_url))
+        kept = KeptRows(config.cache_root / "registry.json")
+        self.watcher = RegistryWatcher(DatabaseSource(config.database_url), kept=kept)
         models = {model.name: load_model(model) for model in config.models}
         self.router = Router(self._snapshot, models)
         self.fleet = Fleet(
@@ -77,7 +79,10 @@ class Gateway:
         self.admin = AdapterAdmin(config, models, self.database, store, self.fleet, self._snapshot)
 
     async def start(self) -> None:
-        """Raises DatabaseAway when the registry has never been read: there is nothing to route by."""
+        """Raises DatabaseAway when there is no registry to route by, nor one that was kept on this machine.
+
+        Where API keys are asked for they must be read as well: without the database nobody is let in.
+        """
         await asyncio.to_thread(self.watcher.start)
         self.recorder.start()
         self.fleet.start()

@@ -4,11 +4,13 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
 from db.errors import DatabaseAway
 from db.rows import AdapterRow, BaseModelRow, EndpointRow, RegistryRows
+from lora.kept_rows import KeptRows
 from lora.registry import RegistrySnapshot
 from lora.watcher import RegistryWatcher
 
@@ -82,8 +84,11 @@ class Changes:
             self._condition.notify_all()
 
     def wait_for(self, epoch: int) -> bool:
+        return self.wait_until(lambda: epoch in self.epochs)
+
+    def wait_until(self, holds: Callable[[], bool]) -> bool:
         with self._condition:
-            return self._condition.wait_for(lambda: epoch in self.epochs, PATIENCE_S)
+            return self._condition.wait_for(holds, PATIENCE_S)
 
 
 Start = Callable[..., tuple[RegistryWatcher, FakeSource, Changes]]
@@ -121,6 +126,57 @@ def test_start_fails_where_the_registry_cannot_be_read() -> None:
     with pytest.raises(RuntimeError, match="start"):
         _ = watcher.snapshot
     watcher.close()
+
+
+def test_a_start_without_the_registry_goes_on_with_what_was_kept(tmp_path: Path) -> None:
+    kept = KeptRows(tmp_path / "cache" / "registry.json")
+    before = RegistryWatcher(FakeSource(), kept=kept)
+    before.start()
+    before.close()
+
+    source, changes = FakeSource(), Changes()
+    source.away = True
+    watcher = RegistryWatcher(source, changes, poll_s=0.01, kept=kept)
+    watcher.start()
+    try:
+        assert watcher.snapshot.adapters == {"a": ADAPTER}
+        assert watcher.snapshot.epoch == 1
+        assert watcher.stale
+        source.rows = replace(ROWS, adapters=())  # another registry with the same epoch, as after a restore
+        source.away = False
+        assert changes.wait_until(lambda: len(changes.epochs) == 2)
+        assert watcher.snapshot.adapters == {}
+    finally:
+        watcher.close()
+    assert kept.read() is not None
+
+
+@pytest.mark.parametrize("content", [None, "", "{", "[]", '{"epoch": 1}', '{"epoch": "x", "base_models": 3}'])
+def test_a_kept_registry_that_cannot_be_read_is_none(tmp_path: Path, content: str | None) -> None:
+    path = tmp_path / "registry.json"
+    if content is not None:
+        path.write_text(content)
+    source = FakeSource()
+    source.away = True
+    with pytest.raises(DatabaseAway):
+        RegistryWatcher(source, kept=KeptRows(path)).start()
+
+
+def test_kept_rows_are_those_that_were_written(tmp_path: Path) -> None:
+    kept = KeptRows(tmp_path / "registry.json")
+    kept.write(ROWS)
+    found = kept.read()
+    assert found is not None
+    assert found[0] == ROWS
+    assert [path.name for path in tmp_path.iterdir()] == ["registry.json"]
+
+
+def test_a_disk_that_refuses_the_registry_does_not_stop_the_watcher(tmp_path: Path) -> None:
+    (tmp_path / "taken").touch()
+    watcher = RegistryWatcher(FakeSource(), kept=KeptRows(tmp_path / "taken" / "registry.json"))
+    watcher.start()
+    watcher.close()
+    assert watcher.snapshot.epoch == 1
 
 
 def test_a_notification_brings_the_new_snapshot_without_waiting_for_the_poll(start: Start) -> None:
