@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -108,8 +107,3 @@ def evaluate(
 
 def _rounded(row: tuple[object, ...]) -> tuple[object, ...]:
     return tuple(f"{cell:.3f}" if isinstance(cell, float) else cell for cell in row)
-
-
-def work_folder(data: Path, adapter: str) -> Path:
-    """Scratch folder of the training of one adapter."""
-    return data / "runs" / adapter
