@@ -50,7 +50,7 @@ class SnapshotRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotItem:
-    """One training example. `payload` holds "prompt", "completion" (lists of messages), "finish_reason", "label".
+    """One training example. `payload`: {"prompt": [...], "completion": [...], "finish_reason", "label"}.
 
     `finish_reason` is "stop" or "length" (the answer was cut). `origin`: thumbs, edit (the user's own text),
     corrected (the answer that an edit replaces), regenerated, accepted.
