@@ -30,7 +30,7 @@ class Batch:
 
 
 class SpoolReader:
-    """Follows the segments of one folder. `damaged` counts places where a segment could not be read on."""
+    """Follows the segments of one folder; one that cannot be read to its end is passed over and kept."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -39,7 +39,7 @@ class SpoolReader:
         self._file: BinaryIO | None = None
         self._open: dict[str, tuple[int, dict[str, Any]]] = {}
         self._released = True
-        self.damaged = 0
+        self._damaged: set[int] = set()
 
     def read(self, limit: int) -> Batch:
         """The next complete records, from at most `limit` entries; an empty batch at the present end."""
@@ -62,8 +62,14 @@ class SpoolReader:
         """Whether all that was read is in the database and no request is half read."""
         return self._released and not self._open
 
+    @property
+    def unread(self) -> bool:
+        """Whether bytes were left out: a damaged entry, or half an entry at the end."""
+        path = segment_path(self._folder, self._number)
+        return bool(self._damaged) or (path.exists() and path.stat().st_size > self._offset)
+
     def release(self) -> int:
-        """Delete the segments that nothing needs any more; returns their bytes.
+        """Delete the segments that nothing needs any more; returns their bytes. Damaged ones stay.
 
         Call it once the batches read so far are in the database.
         """
@@ -73,9 +79,10 @@ class SpoolReader:
         for number in sorted(_segments(self._folder)):
             if number >= min(needed, self._number):
                 break
-            path = segment_path(self._folder, number)
-            freed += path.stat().st_size
-            path.unlink()
+            if number not in self._damaged:
+                path = segment_path(self._folder, number)
+                freed += path.stat().st_size
+                path.unlink()
         return freed
 
     def _apply(self, kind: str, values: dict[str, Any], batch: Batch) -> None:
@@ -105,7 +112,7 @@ class SpoolReader:
             if payload is not None or last:
                 return payload
             if self._file is not None and self._file.read(1):
-                self.damaged += 1
+                self._damaged.add(self._number)
             self._shut()
             self._number, self._offset = self._number + 1, 0
 

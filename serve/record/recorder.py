@@ -15,7 +15,7 @@ from typing import Protocol, TypeVar
 
 import msgpack
 
-from db.errors import DatabaseAway, DbError
+from db.errors import Conflict, DatabaseAway, DbError
 from db.rows import FeedbackRecord, RequestRecord
 from serve.record.reader import Batch, SpoolReader
 from serve.record.spool import SpoolWriter, plain, try_lock
@@ -41,7 +41,11 @@ class Sink(Protocol):
 
 @dataclass(slots=True)
 class RecorderState:
-    """For /health and /metrics; written by the thread, read by anyone."""
+    """For /health and /metrics; written by the thread, read by anyone.
+
+    `last_error` names the class of a trouble that lasts; its text, which may quote a record or an address, is
+    in the log alone.
+    """
 
     database_ok: bool = True
     stored: int = 0
@@ -86,12 +90,12 @@ class Recorder:
                 Exception
             ) as error:  # the thread must outlive a disk error or a bug: start over, idempotently
                 logger.exception("recorder failed", extra={"action": "recorder_failed"})
-                self.state.last_error = repr(error)
+                self.state.last_error = type(error).__name__
                 reader = SpoolReader(self._writer.folder)
             if not ending:
                 self._stop.wait(IDLE_S)
                 since_adoption += IDLE_S
-        if reader.drained:
+        if reader.drained and not reader.unread:
             shutil.rmtree(self._writer.folder)
 
     def _step(self, reader: SpoolReader) -> bool:
@@ -122,7 +126,10 @@ class Recorder:
             return None
 
     def _adopt(self, folder: Path) -> None:
-        """Store all that a dead gateway left, its unfinished requests as interrupted, then remove it."""
+        """Store all that a dead gateway left, its unfinished requests as interrupted, then remove it.
+
+        A folder with bytes that cannot be read is put aside instead, for a person to look at.
+        """
         reader = SpoolReader(folder)
         while batch := reader.read(BATCH_ENTRIES):
             if not self._store(batch):
@@ -132,7 +139,12 @@ class Recorder:
             return
         self.state.interrupted += len(left)
         logger.info("adopted a spool, %d interrupted", len(left), extra={"action": "spool_adopted"})
-        shutil.rmtree(folder)
+        if reader.unread:
+            self.state.refused += 1
+            logger.error("damaged spool %s put aside", folder.name, extra={"action": "spool_damaged"})
+            folder.rename(self._refused() / folder.name)
+        else:
+            shutil.rmtree(folder)
 
     def _store(self, batch: Batch) -> bool:
         """Insert a batch, waiting for the database for as long as it takes; False if told to stop first."""
@@ -145,8 +157,8 @@ class Recorder:
         while records:
             try:
                 insert(records)
-            except DatabaseAway as error:
-                self.state.database_ok, self.state.last_error = False, str(error)
+            except (DatabaseAway, Conflict) as error:  # inserts here conflict by locks alone, which pass
+                self._trouble(error)
                 if self._stop.wait(backoff):
                     return False
                 backoff = min(backoff * 2, MAX_BACKOFF_S)
@@ -157,18 +169,27 @@ class Recorder:
                 middle = len(records) // 2
                 return self._insert(insert, records[:middle]) and self._insert(insert, records[middle:])
             else:
-                self.state.database_ok = True
+                self.state.database_ok, self.state.last_error = True, None
                 self.state.stored += len(records)
                 return True
         return True
 
+    def _trouble(self, error: DbError) -> None:
+        if self.state.last_error != type(error).__name__:
+            logger.warning("records wait for the database: %s", error, extra={"action": "records_wait"})
+        self.state.database_ok = not isinstance(error, DatabaseAway)
+        self.state.last_error = type(error).__name__
+
     def _refuse(self, record: RequestRecord | FeedbackRecord, error: DbError) -> None:
         """Put a record that the tables refuse aside, so that it neither blocks the others nor is lost."""
         self.state.refused += 1
-        self.state.last_error = str(error)
+        self.state.last_error = type(error).__name__
         logger.error("record %s refused: %s", record.id, error, extra={"action": "record_refused"})
-        folder = self._writer.folder.parent / REFUSED_FOLDER
-        folder.mkdir(exist_ok=True)
-        (folder / f"{record.id}.msgpack").write_bytes(
+        (self._refused() / f"{record.id}.msgpack").write_bytes(
             msgpack.packb([str(error), plain(record)], datetime=True)
         )
+
+    def _refused(self) -> Path:
+        folder = self._writer.folder.parent / REFUSED_FOLDER
+        folder.mkdir(exist_ok=True)
+        return folder

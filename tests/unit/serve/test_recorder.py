@@ -5,10 +5,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from db.errors import DatabaseAway, InvalidValue
+from db.errors import Conflict, DatabaseAway, InvalidValue
 from db.rows import FeedbackRecord, RequestRecord
 from serve.record.recorder import Recorder
-from serve.record.spool import SpoolWriter
+from serve.record.spool import SpoolWriter, segment_path
 
 MakeRequest = Callable[..., RequestRecord]
 MakeFeedback = Callable[..., FeedbackRecord]
@@ -21,6 +21,7 @@ class Table:
         self.rows: dict[str, Any] = {}
         self.away = threading.Event()
         self.poison: set[str] = set()
+        self.conflicts = 0
         self.calls = 0
 
     def requests(self, records: Sequence[RequestRecord]) -> None:
@@ -33,6 +34,9 @@ class Table:
         self.calls += 1
         if self.away.is_set():
             raise DatabaseAway("no connection")
+        if self.conflicts:
+            self.conflicts -= 1
+            raise Conflict("deadlock detected")
         if bad := [record.id for record in records if record.id in self.poison]:
             raise InvalidValue(f"row {bad[0]}")
         for record in records:
@@ -157,4 +161,38 @@ def test_a_record_that_the_tables_refuse_is_put_aside(tmp_path: Path, request_re
     assert recorder.state.refused == 1
     assert records[4].id not in table.rows
     assert (tmp_path / "refused" / f"{records[4].id}.msgpack").exists()
+    assert records[4].id not in str(recorder.state.last_error)
+    assert recorder.stop(5)
+
+
+def test_a_lost_race_for_a_lock_is_tried_again(tmp_path: Path, request_record: MakeRequest) -> None:
+    spool, table = spooled(tmp_path), Table()
+    table.conflicts = 2
+    done = put(spool, request_record())
+    recorder = Recorder(spool, table)
+    recorder.start()
+    until(lambda: done.id in table.rows)
+    assert (recorder.state.refused, recorder.state.database_ok) == (0, True)
+    until(lambda: recorder.state.last_error is None)
+    assert recorder.stop(5)
+
+
+def test_a_damaged_spool_gives_what_can_be_read_and_is_put_aside(
+    tmp_path: Path, request_record: MakeRequest
+) -> None:
+    dead, table = spooled(tmp_path), Table()
+    done = put(dead, request_record())
+    whole = dead.bytes
+    dead.begin(request_record())
+    path = segment_path(dead.folder, 1)
+    data = bytearray(path.read_bytes())
+    data[whole + 40] ^= 0xFF
+    path.write_bytes(data)
+    dead.close()
+    recorder = Recorder(spooled(tmp_path), table)
+    recorder.start()
+    until(lambda: not dead.folder.exists())
+    assert set(table.rows) == {done.id}
+    assert recorder.state.refused == 1
+    assert (tmp_path / "refused" / dead.folder.name / path.name).read_bytes() == data
     assert recorder.stop(5)

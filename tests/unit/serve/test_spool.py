@@ -34,6 +34,15 @@ def test_what_is_written_is_read_back(
     assert batch.entries == 3
 
 
+def test_what_was_read_to_its_end_has_nothing_unread(tmp_path: Path, request_record: MakeRequest) -> None:
+    spool = writer(tmp_path)
+    reader = SpoolReader(spool.folder)
+    assert not reader.unread
+    spool.begin(request_record())
+    reader.read(100)
+    assert not reader.unread
+
+
 def test_a_begin_without_an_end_is_an_interrupted_request(
     tmp_path: Path, request_record: MakeRequest
 ) -> None:
@@ -104,7 +113,13 @@ def test_a_damaged_entry_does_not_hide_later_segments(tmp_path: Path, request_re
     reader = SpoolReader(spool.folder)
     reader.read(100)
     assert reader.unfinished() == [records[0], records[2]]
-    assert reader.damaged == 1
+    assert reader.unread
+    for index in (0, 2):
+        spool.end(records[index], finished(records[index]))
+    reader.read(100)
+    reader.release()
+    assert segment_path(spool.folder, 2).exists()
+    assert not segment_path(spool.folder, 1).exists()
 
 
 def test_a_full_spool_refuses_what_is_new_and_takes_what_ends(
