@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import StringConstraints, field_validator, model_validator
 
 from serve.ids import bare_id
-from serve.protocol.body import Body, parse
+from serve.protocol.body import Body, Misfit, parse
 from serve.protocol.sampling import UserKey
 
 AdapterName = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$")]
@@ -61,13 +61,13 @@ class FeedbackBody(Body):
     @model_validator(mode="after")
     def _fits_kind(self) -> "FeedbackBody":
         if self.kind == "thumbs" and self.value not in (1, -1):
-            raise ValueError("thumbs needs value 1 or -1")
+            raise Misfit("value", f"thumbs needs value 1 or -1, got {self.value}")
         if self.kind != "thumbs" and self.value is not None:
-            raise ValueError(f"{self.kind} takes no value")
+            raise Misfit("value", f"{self.kind} takes no value")
         if self.kind in ("edit", "comment") and self.text is None:
-            raise ValueError(f"{self.kind} needs text")
+            raise Misfit("text", f"{self.kind} needs text")
         if self.kind in ("thumbs", "regenerate") and self.text is not None:
-            raise ValueError(f"{self.kind} takes no text")
+            raise Misfit("text", f"{self.kind} takes no text")
         return self
 
 

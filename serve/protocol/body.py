@@ -18,6 +18,14 @@ class Body(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, frozen=True)
 
 
+class Misfit(ValueError):
+    """Parameters that do not go together; `param` is the one to change."""
+
+    def __init__(self, param: str, message: str) -> None:
+        super().__init__(message)
+        self.param = param
+
+
 Model = TypeVar("Model", bound=Body)
 
 
@@ -63,6 +71,9 @@ def parse(kind: type[Model], body: Mapping[str, Any], neutral: Mapping[str, tupl
 
 def _first_problem(error: ValidationError, body: Mapping[str, Any]) -> InvalidField:
     problem = error.errors(include_url=False)[0]
+    cause = problem.get("ctx", {}).get("error")
+    if isinstance(cause, Misfit):
+        return InvalidField(str(cause), cause.param)
     param = _path(problem["loc"], body)
     if problem["type"] == "missing":
         return InvalidField(f"{param} is missing", param)

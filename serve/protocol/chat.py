@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
-from serve.protocol.body import Body, parse
+from serve.protocol.body import Body, Misfit, parse
 from serve.protocol.sampling import INT64, NEUTRAL, GenerationBody, Name
 
 _NEUTRAL: dict[str, tuple[Any, ...]] = NEUTRAL | {
@@ -89,9 +89,9 @@ class ChatBody(GenerationBody):
     @model_validator(mode="after")
     def _belong_together(self) -> "ChatBody":
         if self.stream_options is not None and not self.stream:
-            raise ValueError("stream_options needs stream: true")
+            raise Misfit("stream_options", "stream_options needs stream: true")
         if self.top_logprobs is not None and not self.logprobs:
-            raise ValueError("top_logprobs needs logprobs: true")
+            raise Misfit("top_logprobs", "top_logprobs needs logprobs: true")
         return self
 
     @property

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, field_validator, model_validator
 
-from serve.protocol.body import parse
+from serve.protocol.body import Misfit, parse
 from serve.protocol.sampling import INT64, MAX_CHOICES, NEUTRAL, GenerationBody
 
 MAX_PROMPTS = 64
@@ -38,9 +38,10 @@ class CompletionBody(GenerationBody):
     @model_validator(mode="after")
     def _belong_together(self) -> "CompletionBody":
         if self.stream_options is not None and not self.stream:
-            raise ValueError("stream_options needs stream: true")
+            raise Misfit("stream_options", "stream_options needs stream: true")
         if self.n * len(self.prompt) > MAX_PROMPTS * MAX_CHOICES // 8:
-            raise ValueError(f"n times the number of prompts may be {MAX_PROMPTS * MAX_CHOICES // 8} at most")
+            got, allowed = self.n * len(self.prompt), MAX_PROMPTS * MAX_CHOICES // 8
+            raise Misfit("n", f"n times the number of prompts is {got}; at most {allowed} is allowed")
         return self
 
     @property

@@ -1,4 +1,5 @@
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -123,14 +124,30 @@ def test_an_unknown_parameter_is_refused_by_name() -> None:
     assert caught.value.param == "temprature"
 
 
-def test_stream_options_need_stream() -> None:
-    with pytest.raises(InvalidField, match="stream_options needs stream"):
-        parse_chat(CHAT | {"stream_options": {"include_usage": True}})
-
-
-def test_top_logprobs_need_logprobs() -> None:
-    with pytest.raises(InvalidField, match="top_logprobs needs logprobs"):
-        parse_chat(CHAT | {"top_logprobs": 2})
+@pytest.mark.parametrize(
+    ("parser", "body", "param", "message"),
+    [
+        (parse_chat, CHAT | {"stream_options": {}}, "stream_options", "stream_options needs stream: true"),
+        (
+            parse_completion,
+            TEXT | {"stream_options": {}},
+            "stream_options",
+            "stream_options needs stream: true",
+        ),
+        (parse_chat, CHAT | {"top_logprobs": 2}, "top_logprobs", "top_logprobs needs logprobs: true"),
+        (parse_completion, TEXT | {"prompt": ["x"] * 64, "n": 32}, "n", "is 2048; at most 256 is allowed"),
+        (parse_feedback, {"request_id": REQUEST_ID, "kind": "thumbs", "value": 3}, "value", "1 or -1, got 3"),
+        (parse_feedback, {"request_id": REQUEST_ID, "kind": "edit"}, "text", "edit needs text"),
+    ],
+)
+def test_parameters_that_do_not_go_together_are_named_and_nothing_else_is_repeated(
+    parser: Callable[[dict[str, Any]], Any], body: dict[str, Any], param: str, message: str
+) -> None:
+    with pytest.raises(InvalidField) as caught:
+        parser(body)
+    assert caught.value.param == param
+    assert str(caught.value).endswith(message)
+    assert len(str(caught.value)) < 80
 
 
 def test_parts_of_text_are_joined_and_developer_is_system() -> None:
