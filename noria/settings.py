@@ -12,8 +12,9 @@ import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from noria.errors import SettingsError
 
@@ -28,8 +29,20 @@ def parse_bytes(value: object) -> object:
         return value
     match = re.fullmatch(r"\s*(\d+)\s*([A-Za-z]*)\s*", value)
     if match is None or match[2].upper() not in _UNITS:
-        raise ValueError(f"a size such as 1073741824, 512MiB or 1GiB is expected, got {value!r}")
+        raise ValueError("a size such as 1073741824, 512MiB or 1GiB is expected")
     return int(match[1]) * _UNITS[match[2].upper()]
+
+
+def check_database_url(value: str) -> str:
+    """Refuse what is no PostgreSQL URL before anything tries to connect to it."""
+    try:
+        parts = urlsplit(value)
+        fine = parts.scheme in ("postgresql", "postgres") and parts.port != 0
+    except ValueError:
+        fine = False
+    if not fine:
+        raise ValueError("a URL such as postgresql://user@host:5432/database is expected")
+    return value
 
 
 Bytes = Annotated[int, BeforeValidator(parse_bytes), Field(gt=0)]
@@ -55,7 +68,7 @@ class ServerSettings(_Section):
 class DatabaseSettings(_Section):
     """An external PostgreSQL 18 with pgvector, or none for the embedded one."""
 
-    url: str | None = None
+    url: Annotated[str, AfterValidator(check_database_url)] | None = None
 
 
 class StoreSettings(_Section):
@@ -191,7 +204,9 @@ def _model_word(word: str) -> dict[str, str]:
 def _first_problem(error: ValidationError) -> str:
     problem = error.errors()[0]
     where = ".".join(str(part) for part in problem["loc"]) or "settings"
-    return f"setting {where}: {problem['msg']}, got {problem['input']!r}"
+    unknown = problem["type"] == "extra_forbidden"
+    message = "no setting has this name" if unknown else problem["msg"].removeprefix("Value error, ")
+    return f"setting {where}: {message}, got {problem['input']!r}"
 
 
 def _check_names(settings: Settings) -> None:

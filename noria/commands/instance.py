@@ -87,7 +87,9 @@ def _start_in_background(settings: Settings) -> None:
             if ready:
                 break
             time.sleep(0.2)
-    out.print(f"  log: {log_path}; stop it with `noria down --data {os.path.relpath(settings.data)}`")
+    here = settings.data.is_relative_to(Path.cwd())
+    data = settings.data.relative_to(Path.cwd()) if here else settings.data
+    out.print(f"  log: {log_path}; stop it with `noria down --data {data}`", soft_wrap=True)
 
 
 def _url(data: Path) -> str:

@@ -46,7 +46,10 @@ def test_sizes_have_units(tmp_path: Path) -> None:
     ("text", "words"),
     [
         ("[server]\nport = 70000\n", ("server.port", "65535", "70000")),
-        ("[server]\nprot = 8000\n", ("server.prot", "8000")),
+        ("[server]\nprot = 8000\n", ("server.prot", "no setting has this name", "8000")),
+        ('[database]\nurl = "junk"\n', ("database.url", "postgresql://", "'junk'")),
+        ('[database]\nurl = "mysql://h/d"\n', ("database.url", "postgresql://", "mysql")),
+        ('[database]\nurl = "postgresql://h:port/d"\n', ("database.url", "postgresql://", "h:port")),
         ('[[models]]\nid = "a"\nsource = "x"\nkv_bytes = "1 parsec"\n', ("kv_bytes", "1 parsec", "1GiB")),
         ('[[models]]\nid = "a"\nsource = "x"\n[[models]]\nid = "a"\nsource = "y"\n', ("'a'", "2 times")),
         ('[[endpoints]]\nname = "e"\nmodel = "zzz"\n', ("'zzz'", "smollm2-135m")),
@@ -70,6 +73,18 @@ def test_a_mistake_is_told_with_its_place_and_value(
 def test_a_bad_environment_value_is_not_swallowed() -> None:
     with pytest.raises(SettingsError, match=r"server\.port.*'many'"):
         load(environment={"NORIA_PORT": "many"})
+
+
+def test_a_wrong_value_is_told_once(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError) as caught:
+        load(write(tmp_path, '[[models]]\nid = "a"\nsource = "x"\nkv_bytes = "lots"\n'), environment={})
+    assert str(caught.value).count("'lots'") == 1
+    assert "Value error" not in str(caught.value)
+
+
+def test_the_url_of_a_socket_is_a_database_url() -> None:
+    url = "postgresql://postgres@/noria?host=%2Ftmp%2Fx&port=5432"
+    assert load(environment={"NORIA_DATABASE_URL": url}).database.url == url
 
 
 def test_a_missing_file_is_told_by_name(tmp_path: Path) -> None:
