@@ -46,7 +46,7 @@ class OpenAICompleter:
     """A Completer over POST /chat/completions.
 
     `headers` go with every request: evaluation traffic says so with `x-noria-source: eval`, which keeps it
-    out of every training set. `timeout_s` bounds one answer, retries included.
+    out of every training set. `timeout_s` bounds one try; the client tries twice more by itself.
     """
 
     def __init__(

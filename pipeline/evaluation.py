@@ -72,11 +72,11 @@ def _require_valid(suite: Suite, result: SuiteResult) -> None:
 
 
 def _require_subject(subject: Subject, result: SuiteResult) -> None:
-    """The fingerprint is "<base digest, 12 hex>-<adapter digest, 12 hex, or base>"."""
+    """Every answer bears "<base digest, 12 hex>-<adapter digest, 12 hex, or base>"."""
     expected = f"{_short(subject.base_digest)}-{_short(subject.digest)}"
     for case in result.cases:
-        served = case.completion.served_by if case.completion else None
-        if served is not None and served != expected:
+        if case.completion is not None and case.completion.served_by != expected:
+            served = case.completion.served_by or "an endpoint that names none"
             raise WrongSubject(subject.model, expected, served)
 
 

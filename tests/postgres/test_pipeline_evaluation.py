@@ -19,7 +19,7 @@ BASE = Subject(digest="base", model="tiny", base_digest=BASE_DIGEST)
 class Model:
     """A Completer that stops on the first `stops` of its questions; `fails` of them get no answer at all."""
 
-    def __init__(self, stops: int, fails: int = 0, served_by: str | None = None) -> None:
+    def __init__(self, stops: int, fails: int = 0, served_by: str | None = f"{'b' * 12}-base") -> None:
         self.stops, self.fails, self.served_by = stops, fails, served_by
 
     def complete(
@@ -51,9 +51,10 @@ def test_the_gate_reads_what_was_stored(db: Database, add_adapter: Callable[...,
     adapter = add_adapter("assistant-v1")
     subject = Subject(digest=adapter.digest, model=adapter.id, base_digest=BASE_DIGEST)
     evaluate(db, Model(20), BASE, [suite(floor=0.5)])
-    evaluate(db, Model(22), subject, [suite(floor=0.5)])
+    served = f"{'b' * 12}-{adapter.digest.removeprefix('sha256:')[:12]}"
+    evaluate(db, Model(22, served_by=served), subject, [suite(floor=0.5)])
     assert {blocker.metric for blocker in promotion.blockers(db, adapter.id)} == {"stops"}
-    evaluate(db, Model(39), subject, [suite(floor=0.5)])
+    evaluate(db, Model(39, served_by=served), subject, [suite(floor=0.5)])
     assert promotion.blockers(db, adapter.id) == []
 
 
@@ -75,6 +76,8 @@ def test_answers_of_another_version_store_nothing(db: Database, endpoint: str) -
     served = f"{'b' * 12}-{'c' * 12}"
     with pytest.raises(WrongSubject, match=f"'tiny' with fingerprint {'b' * 12}-base, an answer came from"):
         evaluate(db, Model(40, served_by=served), BASE, [suite()])
+    with pytest.raises(WrongSubject, match="an endpoint that names none"):
+        evaluate(db, Model(40, served_by=None), BASE, [suite()])
     assert rows.latest(db, "base", BASE_DIGEST, "small") == []
-    evaluate(db, Model(40, served_by=f"{'b' * 12}-base"), BASE, [suite()])
+    evaluate(db, Model(40), BASE, [suite()])
     assert len(rows.latest(db, "base", BASE_DIGEST, "small")) == 1
