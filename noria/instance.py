@@ -36,7 +36,6 @@ class State:
 
     pid: int
     url: str
-    database_url: str
     started_at: float
 
 
@@ -65,7 +64,7 @@ def running(settings: Settings, report: Report) -> Iterator[Instance]:
         database = stack.enter_context(_database(settings, folders, report))
         stack.enter_context(_served(settings, database.url, folders, report))
         url = f"http://{_client_host(host)}:{port}/v1"
-        stack.enter_context(_announced(settings.data, State(os.getpid(), url, database.url, time.time())))
+        stack.enter_context(_announced(settings.data, State(os.getpid(), url, time.time())))
         yield Instance(settings, url, database)
 
 
