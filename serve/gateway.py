@@ -32,6 +32,7 @@ from serve.metrics import Health, Metrics
 from serve.record import Recorder, SpoolWriter
 from serve.record.keeper import Keeper
 from serve.routing import Router, load_model
+from serve.upkeep import Upkeep
 
 FLUSH_S = 5.0
 KEYS_EVERY_S = 2.0
@@ -71,6 +72,7 @@ class Gateway:
         self.spool = SpoolWriter(config.spool_dir, max_bytes=config.spool_bytes)
         self.recorder = Recorder(self.spool, DatabaseSink(self.database))
         self.keeper = Keeper(self.spool)
+        self.upkeep = Upkeep(self.database)
         self.metrics = Metrics(self._reports, self._health)
         self.conductor = Conductor(self.router, self.fleet, self.keeper, self.metrics)
         self.doorkeeper = Doorkeeper(config.admin_key, {} if config.require_api_key else None)
@@ -86,6 +88,7 @@ class Gateway:
         await asyncio.to_thread(self.watcher.start)
         self.recorder.start()
         self.fleet.start()
+        self.upkeep.start()
         if self.config.require_api_key:
             await self._read_keys()
             self._keys = asyncio.get_running_loop().create_task(self._follow_keys())
@@ -94,6 +97,7 @@ class Gateway:
         """Called once no request is under way; what the database does not take now, the spool keeps."""
         if self._keys is not None:
             self._keys.cancel()
+        await self.upkeep.close()
         await self.fleet.close()
         await asyncio.to_thread(self.recorder.stop, FLUSH_S)
         self.spool.close()
@@ -105,7 +109,7 @@ class Gateway:
         health = self._health()
         replicas = {model.name: len(self.fleet.members(model.name)) for model in self.config.models}
         lost = health.records_dropped + health.records_refused
-        fine = health.database_ok and not self.watcher.local_stops and not lost
+        fine = health.database_ok and not self.watcher.local_stops and not lost and not health.rows_stranded
         status = "unavailable" if not all(replicas.values()) else "ok" if fine else "degraded"
         return {
             "status": status,
@@ -118,6 +122,7 @@ class Gateway:
                 "stored": health.records_stored,
                 "dropped": health.records_dropped,
                 "refused": health.records_refused,
+                "stranded": health.rows_stranded,
             },
         }
 
@@ -136,6 +141,7 @@ class Gateway:
             records_stored=state.stored,
             records_dropped=self.keeper.dropped,
             records_refused=state.refused,
+            rows_stranded=self.upkeep.stranded,
         )
 
     async def _read_keys(self) -> None:

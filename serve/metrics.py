@@ -56,6 +56,7 @@ class Health:
     records_stored: int = 0
     records_dropped: int = 0
     records_refused: int = 0
+    rows_stranded: int = 0
 
 
 class Metrics:
@@ -222,3 +223,6 @@ def _surroundings(health: Health) -> Iterable[Metric]:
         "noria:records_dropped", "Records lost: full spool.", value=health.records_dropped
     )
     yield CounterMetricFamily("noria:records_refused", "Records put aside.", value=health.records_refused)
+    yield GaugeMetricFamily(
+        "noria:rows_stranded", "Rows that found no weekly partition.", value=health.rows_stranded
+    )

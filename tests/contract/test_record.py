@@ -110,3 +110,12 @@ def test_feedback_may_come_before_its_request_is_known(served: Any) -> None:
 def test_feedback_that_makes_no_sense_is_refused(served: Any, body: dict[str, Any]) -> None:
     with served.http as http:
         assert http.post("/v1/feedback", json=body).status_code == 400
+
+
+def test_rows_that_found_no_week_are_told(served: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(served.gateway.upkeep, "stranded", 3)
+    with served.http as http:
+        health, metrics = http.get("/health"), http.get("/metrics")
+    assert (health.status_code, health.json()["status"]) == (200, "degraded")
+    assert health.json()["records"]["stranded"] == 3
+    assert "noria:rows_stranded 3.0" in metrics.text
