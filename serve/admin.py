@@ -48,6 +48,7 @@ class Candidate:
 
     @property
     def forced(self) -> bool:
+        """Whether the adapter names another base model and was accepted all the same."""
         return self.report.base_match == "forced"
 
     def config(self) -> dict[str, Any]:
@@ -188,7 +189,7 @@ class AdapterAdmin:
     async def _register(self, name: str, existing: AdapterRow | None, candidate: Candidate) -> None:
         facts: dict[str, Any] = {
             "digest": candidate.adapter.digest,
-            "store_uri": candidate.adapter.digest,
+            "store_uri": f"store:{candidate.adapter.digest}",
             "config": candidate.config(),
             "size_bytes": candidate.adapter.bytes,
             "actor": ACTOR,

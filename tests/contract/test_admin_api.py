@@ -36,6 +36,7 @@ def test_a_loaded_adapter_answers_on_every_replica_at_once(served: Any, name: st
     answer = served.load(name, served.make_adapter(name, 1))
     assert (answer.status_code, answer.text) == (200, f"Success: LoRA adapter '{name}' added successfully.")
     digest = digest_of(served, name)
+    assert served.gateway.watcher.snapshot.adapters[name].store_uri == f"store:{digest}"
     for replica in served.replicas:
         assert replica.worker.adapters()[digest]["state"] == "ready"
     made = text(served, name)
