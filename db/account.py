@@ -32,6 +32,8 @@ class Switch(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Account:
+    """The uid and gid of the server, and how a child process becomes them (nothing to switch: empty)."""
+
     uid: int
     gid: int
     switch: Switch

@@ -24,12 +24,15 @@ class Adapter:
 
     @property
     def bytes(self) -> int:
+        """Size of all tensors together."""
         return sum(tensor.size for tensor in self.tensors.values())
 
     @property
     def rank(self) -> int:
+        """The largest rank of any module."""
         return self.config.max_rank
 
     @property
     def weights_file(self) -> Path:
+        """Where the tensors are."""
         return self.folder / WEIGHTS_FILE

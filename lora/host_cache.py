@@ -15,6 +15,7 @@ class HostCache:
 
     @property
     def used_bytes(self) -> int:
+        """Bytes of everything kept."""
         return self._used
 
     def get(self, digest: str) -> AdapterWeights | None:

@@ -53,10 +53,12 @@ class Entry:
         return self.state == "ready" and self.pins == 0 and not self.in_use
 
     def refuse_waiters(self, error: Exception) -> None:
+        """Every request that waits for the entry gets the error."""
         _refuse(self.waiters, error)
         self.waiters.clear()
 
     def refuse_unloads(self, error: Exception) -> None:
+        """Every unload that waits for the entry gets the error."""
         _refuse(self.unloads, error)
         self.unloads.clear()
 
@@ -79,10 +81,12 @@ class Pin:
 
     @property
     def digest(self) -> str:
+        """The adapter that is held."""
         return self.entry.digest
 
     @property
     def slot(self) -> int | None:
+        """Where it is."""
         return self.entry.slot
 
 
@@ -98,13 +102,16 @@ class Residents:
         return iter(list(self._entries.values()))
 
     def get(self, digest: str) -> Entry | None:
+        """The entry of a digest, if there is one."""
         return self._entries.get(digest)
 
     def add(self, digest: str, force: bool, now: float) -> Entry:
+        """A new entry, last in line."""
         entry = self._entries[digest] = Entry(digest, force, next(self._orders), now)
         return entry
 
     def remove(self, entry: Entry) -> None:
+        """Forget an entry."""
         del self._entries[entry.digest]
 
     def queue(self, entry: Entry, waiter: "asyncio.Future[Pin]", now: float) -> None:
@@ -114,6 +121,7 @@ class Residents:
         entry.waiters.append(waiter)
 
     def pin(self, entry: Entry) -> Pin:
+        """One request more uses the entry."""
         entry.pins += 1
         return Pin(entry)
 
@@ -125,6 +133,7 @@ class Residents:
         entry.waiters.clear()
 
     def unpin(self, pin: Pin) -> None:
+        """One request less; the entry counts as just used."""
         pin.released = True
         pin.entry.pins -= 1
         pin.entry.used = next(self._uses)
@@ -135,6 +144,7 @@ class Residents:
         return sorted(waiting, key=lambda entry: entry.order)
 
     def free_slots(self) -> int:
+        """Slots that no entry takes."""
         return self._num_slots - sum(entry.state in _IN_SLOT for entry in self._entries.values())
 
     def leaving(self) -> int:

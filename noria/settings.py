@@ -122,13 +122,16 @@ class Settings(_Section):
 
     @property
     def store_root(self) -> Path:
+        """Folder of the adapter store."""
         return self.store.root or self.data / "store"
 
     @property
     def adapter_roots(self) -> tuple[Path, ...]:
+        """Folders from which the admin API may load."""
         return self.store.adapter_roots or (self.data / "adapters",)
 
     def model(self, model_id: str) -> ModelSettings:
+        """The base model of that id. Raises SettingsError."""
         for model in self.models:
             if model.id == model_id:
                 return model

@@ -51,9 +51,11 @@ class Fleet:
         self.view = View()
 
     def start(self) -> None:
+        """Follow the directory from now on."""
         self._task = asyncio.get_running_loop().create_task(self._follow())
 
     async def close(self) -> None:
+        """Follow no more, and end all connections."""
         tasks = [task for task in (self._task, *self._connecting.values()) if task is not None]
         for task in tasks:
             task.cancel()

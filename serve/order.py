@@ -37,6 +37,7 @@ class Order:
 
     @property
     def api(self) -> Literal["chat", "completions"]:
+        """Which of the two APIs was called."""
         return "chat" if isinstance(self.body, ChatBody) else "completions"
 
     def wanted(self, prompt: Prompt, max_model_len: int) -> Wanted:

@@ -30,6 +30,7 @@ class ServedModel:
 
     @property
     def name(self) -> str:
+        """The name by which clients and the registry know it."""
         return self.config.name
 
 

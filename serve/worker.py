@@ -93,6 +93,7 @@ class Worker:
         return {item.digest: asdict(item) for item in self._residency.snapshot()}
 
     async def close(self) -> None:
+        """Give up the unloads that still wait."""
         for task in list(self._unloads):
             task.cancel()
         with contextlib.suppress(asyncio.CancelledError):

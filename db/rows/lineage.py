@@ -35,6 +35,8 @@ class TaughtRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditEventRow:
+    """One event of the ledger; `hash` is in hex and covers the event before."""
+
     seq: int
     at: datetime
     actor: str
@@ -46,5 +48,7 @@ class AuditEventRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditProblem:
+    """One way in which the event `seq` is not what was written."""
+
     seq: int
     problem: str

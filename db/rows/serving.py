@@ -8,6 +8,8 @@ from db.rows.words import AdapterStatus, Json
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BaseModelRow:
+    """A base model; `digest` is over its files, `folder` is where it was when it was registered."""
+
     name: str
     digest: str
     folder: str

@@ -66,6 +66,8 @@ class SnapshotItem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRow:
+    """One training run; `figures` are those of its end, its curve lies in points of their own."""
+
     id: str
     endpoint: str
     adapter_id: str

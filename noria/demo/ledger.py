@@ -81,6 +81,7 @@ class Ledger:
 
     @property
     def ok(self) -> bool:
+        """Whether there was a stage and all of them did what they say."""
         return bool(self.stages) and all(stage.ok for stage in self.stages)
 
     def summary(self) -> dict[str, Any]:

@@ -17,6 +17,8 @@ from evals import load_suite
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
+    """A question of a reader, with the id it has in its file."""
+
     id: str
     text: str
 

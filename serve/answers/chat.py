@@ -23,10 +23,12 @@ class ChatFormat:
     include_usage: bool
 
     def opening(self, choices: int) -> Iterator[dict[str, Any]]:
+        """What comes before the first text: the role, for each choice."""
         for index in range(choices):
             yield self._chunk(index, {"role": "assistant", "content": ""})
 
     def chunks(self, piece: Piece) -> Iterator[dict[str, Any]]:
+        """The text of a piece, and its end if it is the last."""
         shown = self._logprobs(piece)
         if piece.text or (shown and shown["content"]):
             yield self._chunk(piece.index, {"content": piece.text}, shown)
@@ -36,6 +38,7 @@ class ChatFormat:
             yield chunk
 
     def closing(self, usage: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        """The usage, where it was asked for."""
         if self.include_usage:
             yield {**self.head.envelope("chat.completion.chunk"), "choices": [], "usage": usage}
 

@@ -17,6 +17,7 @@ class Head:
     fingerprint: str
 
     def envelope(self, kind: str) -> dict[str, Any]:
+        """The fields that every object of this answer begins with."""
         return {
             "id": self.id,
             "object": kind,
@@ -59,10 +60,12 @@ class Collected:
 
     @property
     def text(self) -> str:
+        """The text of the choice so far."""
         return "".join(piece.text for piece in self.pieces)
 
     @property
     def last(self) -> Piece:
+        """The newest piece, which holds the finish reason once there is one."""
         return self.pieces[-1]
 
 

@@ -26,6 +26,7 @@ class TextFormat:
         return iter(())
 
     def chunks(self, piece: Piece) -> Iterator[dict[str, Any]]:
+        """One chunk for a piece that has anything to show."""
         if not (piece.text or piece.finish or piece.logprobs):
             return
         offset = self._offsets.get(piece.index, 0)
@@ -34,6 +35,7 @@ class TextFormat:
         yield chunk | {"usage": None} if self.include_usage else chunk
 
     def closing(self, usage: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        """The usage, where it was asked for."""
         if self.include_usage:
             yield {**self.head.envelope(_KIND), "choices": [], "usage": usage}
 

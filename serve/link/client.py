@@ -62,16 +62,19 @@ class TokenStream:
         self._link.forget(self._request_id)
 
     def accept(self) -> None:
+        """The replica has taken the request."""
         self._accepted = True
         self._wake.set()
 
     def push(self, event: TokenEvent) -> None:
+        """An event has come."""
         self._accepted = True
         self._events.append(event)
         self._ended = event.finish is not None
         self._wake.set()
 
     def fail(self, error: Exception) -> None:
+        """Nothing more comes; whoever reads gets the error."""
         if not self._ended:
             self._ended = True
             self._error = error
@@ -96,6 +99,7 @@ class ReplicaLink(Peer):
 
     @property
     def alive(self) -> bool:
+        """Whether the connection stands."""
         return not self.closed.done()
 
     def open(self, request: Request, *, force: bool = False) -> TokenStream:

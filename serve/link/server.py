@@ -67,15 +67,19 @@ class LinkServer:
             await connection.close()
 
     def own(self, request_id: str, connection: "_Connection") -> None:
+        """Events of the request go to this connection."""
         self._owners[request_id] = connection
 
     def disown(self, request_id: str) -> None:
+        """The request has ended or was refused."""
         self._owners.pop(request_id, None)
 
     def enter(self, connection: "_Connection") -> None:
+        """A gateway has shown the token."""
         self._connections.add(connection)
 
     def leave(self, connection: "_Connection") -> None:
+        """A connection has ended: its requests are aborted."""
         self._connections.discard(connection)
         left = [request_id for request_id, owner in self._owners.items() if owner is connection]
         for request_id in left:

@@ -44,6 +44,7 @@ def unpacker() -> Any:
 
 
 def request_message(request: Request, force: bool) -> Message:
+    """The "add" message of a request."""
     sampling = asdict(request.sampling)
     head: Message = ["add", request.id, request.prompt, sampling, request.adapter]
     return [*head, request.cache_salt, request.priority, force]
@@ -58,12 +59,14 @@ def read_request(message: Message) -> tuple[Request, bool]:
 
 
 def write_event(event: TokenEvent) -> list[Any]:
+    """An event as an item of an "events" message."""
     logprobs = event.logprobs and [[item.token_id, item.logprob, item.top] for item in event.logprobs]
     stats = event.stats and list(asdict(event.stats).values())
     return [event.request_id, event.token_ids, logprobs, event.finish, event.stop_token, stats, event.error]
 
 
 def read_event(item: list[Any]) -> TokenEvent:
+    """The event in an item. Raises TypeError or ValueError when malformed."""
     request_id, token_ids, logprobs, finish, stop_token, stats, error = item
     return TokenEvent(
         request_id=request_id,

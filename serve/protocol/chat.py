@@ -96,10 +96,12 @@ class ChatBody(GenerationBody):
 
     @property
     def limit(self) -> int | None:
+        """The bound on new tokens that was asked for, None for the room there is."""
         return self.max_completion_tokens or self.max_tokens
 
     @property
     def wanted_logprobs(self) -> int | None:
+        """Alternatives wanted beside each token; None for no log probabilities."""
         return (self.top_logprobs or 0) if self.logprobs else None
 
 

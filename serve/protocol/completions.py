@@ -46,10 +46,12 @@ class CompletionBody(GenerationBody):
 
     @property
     def limit(self) -> int | None:
+        """The bound on new tokens that was asked for."""
         return self.max_tokens
 
     @property
     def wanted_logprobs(self) -> int | None:
+        """Alternatives wanted beside each token; None for no log probabilities."""
         return self.logprobs
 
 

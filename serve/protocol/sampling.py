@@ -91,10 +91,12 @@ class GenerationBody(Body):
 
     @property
     def user_key(self) -> str | None:
+        """Whom the body names, the newer field before the older."""
         return self.safety_identifier or self.user
 
     @property
     def include_usage(self) -> bool:
+        """Whether a stream ends with the usage."""
         return self.stream_options is not None and self.stream_options.include_usage
 
 

@@ -65,6 +65,7 @@ class Recorder:
         self._thread = threading.Thread(target=self._run, name="recorder", daemon=True)
 
     def start(self) -> None:
+        """Begin to drain."""
         self._thread.start()
 
     def stop(self, timeout_s: float) -> bool:

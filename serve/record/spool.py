@@ -36,6 +36,7 @@ Kind = Literal["begin", "end", "feedback"]
 
 
 def segment_path(folder: Path, number: int) -> Path:
+    """Where a segment lies."""
     return folder / f"{number:08d}{SUFFIX}"
 
 

@@ -36,6 +36,7 @@ class Split:
         self._buckets = range(start, start + round(row.traffic_pct * 100))
 
     def holds(self, user: str) -> bool:
+        """Whether the user is dealt to the canary."""
         return bucket(ENDPOINT, self._experiment, user) in self._buckets
 
     def first(self, inside: bool, count: int, prefix: str) -> list[str]:
