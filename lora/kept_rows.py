@@ -2,13 +2,13 @@
 
 import json
 import logging
-import os
 import time
 from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
+from uuid import uuid4
 
 from db.rows import AdapterRow, BaseModelRow, EndpointRow, RegistryRows
 
@@ -25,7 +25,7 @@ class KeptRows:
 
     def write(self, rows: RegistryRows) -> None:
         """Keep the rows. Best effort: a disk that refuses is logged, since routing goes on without it."""
-        draft = self._path.with_name(f"{self._path.name}.{os.getpid()}.tmp")
+        draft = self._path.with_name(f".{self._path.name}.{uuid4().hex}.tmp")
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             draft.write_text(json.dumps(asdict(rows), default=datetime.isoformat), encoding="utf-8")
