@@ -72,7 +72,7 @@ def _resources(settings: Settings) -> Iterator[Finding]:
     folder = _existing_parent(settings.data)
     free = shutil.disk_usage(folder).free
     yield Finding("disk", free >= _MIN_DISK, f"{_gib(free)} free in {folder} ({_gib(_MIN_DISK)} is needed)")
-    writable = os.access(folder, os.W_OK)
+    writable = folder.is_dir() and os.access(folder, os.W_OK)
     yield Finding("data folder", writable, f"{settings.data}" + ("" if writable else " cannot be written"))
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     yield Finding("memory", memory >= _MIN_MEMORY, f"{_gib(memory)} ({_gib(_MIN_MEMORY)} is needed)")

@@ -16,8 +16,9 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from typing import IO
 
 from db.database import Database
 from noria import cluster, models
@@ -28,6 +29,9 @@ from noria.registration import open_registered
 from noria.settings import Settings
 
 Report = Callable[[str], None]
+
+_LOCK_TRIES = 5
+_LOCK_PAUSE_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,17 +72,40 @@ def running(settings: Settings, report: Report) -> Iterator[Instance]:
         yield Instance(settings, url, database)
 
 
+def make_folder(folder: Path) -> None:
+    """Make a folder and its parents. Raises InstanceError where that cannot be."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InstanceError(f"the folder {folder} cannot be made: {error.strerror}") from error
+
+
 @contextmanager
 def _owned(data: Path) -> Iterator[None]:
-    data.mkdir(parents=True, exist_ok=True)
-    with (data / "instance.lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
+    make_folder(data)
+    try:
+        lock = (data / "instance.lock").open("w")
+    except OSError as error:
+        raise InstanceError(f"the data folder {data} cannot be written: {error.strerror}") from error
+    with lock:
+        if not _locked(lock, _LOCK_TRIES):
             raise InstanceRunning(
                 f"{data} belongs to a running instance; stop it with `noria down --data {data}`"
-            ) from error
+            )
+        (data / "state.json").unlink(missing_ok=True)  # of an owner that was killed
         yield
+
+
+def _locked(lock: IO[str], tries: int) -> bool:
+    """Take the lock if nobody owns it; `state_of` may hold it for an instant."""
+    for _ in range(tries):
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(_LOCK_PAUSE_S)
+        else:
+            return True
+    return False
 
 
 @contextmanager
@@ -123,14 +150,15 @@ def state_of(data: Path) -> State | None:
         with (data / "instance.lock").open("r") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return None
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except BlockingIOError:
         pass
     try:
-        return State(**json.loads((data / "state.json").read_text(encoding="utf-8")))
+        told = json.loads((data / "state.json").read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None  # the owner is still starting
+    return State(**{field.name: told[field.name] for field in fields(State)})  # a newer noria may tell more
 
 
 def running_url(settings: Settings) -> str:

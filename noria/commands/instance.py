@@ -17,7 +17,7 @@ from noria.console import out, table
 from noria.database import embedded
 from noria.doctor import examine
 from noria.errors import InstanceError, InstanceRunning
-from noria.instance import Instance, running, state_of
+from noria.instance import Instance, make_folder, running, state_of
 from noria.settings import Settings
 
 app = typer.Typer()
@@ -67,7 +67,7 @@ def _start_in_background(settings: Settings) -> None:
     if state_of(settings.data):
         raise InstanceRunning(f"{settings.data} is served already, at {_url(settings.data)}")
     log_path = settings.data / "logs" / "up.log"
-    log_path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(log_path.parent)
     words = [word for word in sys.argv[1:] if word not in ("--detach", "-d")]
     with log_path.open("w", encoding="utf-8") as log:
         child = subprocess.Popen(

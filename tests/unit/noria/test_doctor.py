@@ -37,3 +37,12 @@ def test_a_model_source_that_does_not_exist_is_missing(tmp_path: Path) -> None:
     found = {finding.name: finding for finding in examine(wrong)}
     assert not found["model mine"].ok
     assert "nowhere does not exist" in found["model mine"].detail
+
+
+def test_a_file_in_the_place_of_the_data_folder_is_found(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    found = {
+        finding.name: finding
+        for finding in examine(load(overrides={("data",): tmp_path / "file"}, environment={}))
+    }
+    assert not found["data folder"].ok
