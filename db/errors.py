@@ -45,7 +45,7 @@ class Conflict(DbError):
 
 
 class InvalidValue(DbError):
-    """A constraint refused the value; the message names the constraint."""
+    """A constraint refused the value (the message names it), or a value is larger than Postgres takes."""
 
 
 class IllegalTransition(DbError):
@@ -96,6 +96,7 @@ _BY_CLASS: tuple[tuple[type[Exception], type[DbError]], ...] = (
     (pg.DeadlockDetected, Conflict),
     (pg.LockNotAvailable, Conflict),
     (pg.SerializationFailure, Conflict),
+    (pg.ProgramLimitExceeded, InvalidValue),
     (psycopg.IntegrityError, InvalidValue),
     (psycopg.DataError, InvalidValue),
     (psycopg.OperationalError, DatabaseAway),

@@ -15,6 +15,8 @@ from db.rows import FeedbackRecord, RequestRecord
 from serve.record.spool import HEADER, SUFFIX, segment_path
 
 MAX_ENTRY_BYTES = 64 << 20
+BATCH_BYTES = 32 << 20
+"""A batch travels to the database as one JSON value, which may have a quarter of a gigabyte."""
 
 
 @dataclass(slots=True)
@@ -41,11 +43,14 @@ class SpoolReader:
         self._released = True
         self._damaged: set[int] = set()
 
-    def read(self, limit: int) -> Batch:
-        """The next complete records, from at most `limit` entries; an empty batch at the present end."""
+    def read(self, limit: int, *, max_bytes: int = BATCH_BYTES) -> Batch:
+        """The next complete records, from at most `limit` entries; an empty batch at the present end.
+
+        The entry with which `max_bytes` are reached is the last one.
+        """
         batch = Batch()
         try:
-            for kind, values in self._entries(limit):
+            for kind, values in self._entries(limit, max_bytes):
                 batch.entries += 1
                 self._released = False
                 self._apply(kind, values, batch)
@@ -95,11 +100,12 @@ class SpoolReader:
         else:
             batch.feedback.append(FeedbackRecord(**values))
 
-    def _entries(self, limit: int) -> Iterator[tuple[str, dict[str, Any]]]:
+    def _entries(self, limit: int, max_bytes: int) -> Iterator[tuple[str, dict[str, Any]]]:
         for _ in range(limit):
-            payload = self._next()
+            payload = self._next() if max_bytes > 0 else None
             if payload is None:
                 return
+            max_bytes -= len(payload)
             kind, values = msgpack.unpackb(payload, timestamp=3)
             yield kind, values
 

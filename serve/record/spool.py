@@ -130,6 +130,7 @@ class SpoolWriter:
         with self._mutex:
             os.close(self._file)
             os.close(self._lock)
+            self._file, self._dirty = -1, False  # a late write must not meet whoever has the descriptor next
 
     def _check_room(self) -> None:
         if self.bytes >= self._max_bytes:

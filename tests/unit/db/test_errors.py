@@ -22,6 +22,7 @@ from db import errors
         (pg.NotNullViolation, errors.InvalidValue),
         (pg.NumericValueOutOfRange, errors.InvalidValue),
         (pg.InvalidTextRepresentation, errors.InvalidValue),
+        (pg.ProgramLimitExceeded, errors.InvalidValue),
         (pg.DeadlockDetected, errors.Conflict),
         (pg.LockNotAvailable, errors.Conflict),
         (pg.SerializationFailure, errors.Conflict),

@@ -177,5 +177,27 @@ def test_a_living_owner_keeps_its_folder(tmp_path: Path) -> None:
     assert try_lock(spool.folder) is not None
 
 
+def test_a_write_after_the_end_is_refused_whoever_has_the_descriptor_now(
+    tmp_path: Path, request_record: MakeRequest
+) -> None:
+    spool = writer(tmp_path)
+    spool.begin(begun := request_record())
+    spool.close()
+    with (tmp_path / "a").open("w") as one, (tmp_path / "b").open("w") as other:
+        with pytest.raises(SpoolFull):
+            spool.end(begun, finished(begun))
+        spool.sync()
+        assert (one.tell(), other.tell()) == (0, 0)
+    assert [(tmp_path / name).read_text() for name in ("a", "b")] == ["", ""]
+
+
+def test_a_batch_ends_where_its_bytes_are_enough(tmp_path: Path, request_record: MakeRequest) -> None:
+    spool = writer(tmp_path)
+    for _ in range(5):
+        spool.begin(request_record(completion="x" * 1000))
+    reader = SpoolReader(spool.folder)
+    assert [reader.read(100, max_bytes=3000).entries for _ in range(4)] == [2, 2, 1, 0]
+
+
 def test_two_writers_do_not_meet(tmp_path: Path) -> None:
     assert writer(tmp_path).folder != writer(tmp_path).folder
