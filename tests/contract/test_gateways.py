@@ -55,3 +55,19 @@ def test_a_gateway_that_ends_in_order_leaves_its_record_behind(served: Any) -> N
         folder = other.gateway.spool.folder
     assert db.requests.get(served.database, made.id.removeprefix("cmpl-")) is not None
     assert not folder.exists()
+
+
+def test_a_gateway_that_starts_without_the_database_serves_by_the_kept_registry(served: Any) -> None:
+    with served.another(database_url="postgresql://nobody@127.0.0.1:1/nothing") as alone:
+        with alone.client as client:
+            made = client.completions.create(model="assistant", prompt="hi", max_tokens=8, seed=1)
+        assert made.choices[0].text == served.expected("hi", 8, seed=1)
+        health = httpx.get(f"{alone.url}/health")
+        assert (health.status_code, health.json()["status"]) == (200, "degraded")
+        assert health.json()["registry"]["stale_s"] > 0
+        assert (
+            alone.load("late", served.make_adapter("late", 61)).json()["error"]["code"]
+            == "database_unavailable"
+        )
+    request_id = made.id.removeprefix("cmpl-")
+    served.until(lambda: db.requests.get(served.database, request_id))
