@@ -34,7 +34,10 @@ class CaseResult:
 
 @dataclass(frozen=True, slots=True)
 class MetricResult:
-    """One metric over a suite. value, low and high are None when nothing was scored."""
+    """One metric over a suite. value, low and high are None when nothing was scored.
+
+    A mean of one score has a value and no bounds.
+    """
 
     name: str
     value: float | None
@@ -122,4 +125,5 @@ def _reduce(name: str, kind: str, cases: tuple[CaseResult, ...]) -> MetricResult
     if not values:
         return MetricResult(name, None, None, None, 0, unscored)
     interval: Interval = wilson(sum(values), len(values)) if kind == "rate" else mean_interval(values)
-    return MetricResult(name, interval.value, interval.low, interval.high, interval.n, unscored)
+    bounds = (interval.low, interval.high) if math.isfinite(interval.low) else (None, None)
+    return MetricResult(name, interval.value, *bounds, interval.n, unscored)

@@ -5,10 +5,14 @@ from typing import Any
 
 import pytest
 
+from db import consent, feedback, promotion, requests
 from db import evals as rows
-from db import promotion
+from db.canonical import prompt_hash
 from db.database import Database
+from db.errors import EmptySnapshot
+from db.rows import FreezeParams
 from evals import Case, Completion, CompletionFailed, Message, MetricSpec, Suite
+from pipeline.dataset import freeze
 from pipeline.errors import EvaluationVoid, WrongSubject
 from pipeline.evaluation import Subject, evaluate
 
@@ -81,3 +85,18 @@ def test_answers_of_another_version_store_nothing(db: Database, endpoint: str) -
     assert rows.latest(db, "base", BASE_DIGEST, "small") == []
     evaluate(db, Model(40), BASE, [suite()])
     assert len(rows.latest(db, "base", BASE_DIGEST, "small")) == 1
+
+
+def test_no_prompt_that_was_ever_evaluated_is_frozen_for_training(
+    db: Database, endpoint: str, make_request: Callable[..., Any], make_feedback: Callable[..., Any]
+) -> None:
+    evaluate(db, Model(40), BASE, [suite()])
+    consent.grant(db, "default")
+    asked = [make_request(messages=[{"role": "user", "content": text}]) for text in ("7", "8", "not a case")]
+    requests.insert_batch(db, asked)
+    feedback.insert_batch(db, [make_feedback(record.id, value=1) for record in asked])
+    held = prompt_hash(asked[2].messages)
+    with pytest.raises(EmptySnapshot, match="length 3, held_out 0"):
+        freeze(db, FreezeParams(endpoint=endpoint, held_out=(held,)))
+    snapshot = freeze(db, FreezeParams(endpoint=endpoint))
+    assert (snapshot.rows, snapshot.counts["length"], snapshot.counts["held_out"]) == (1, 3, 1)

@@ -53,6 +53,12 @@ def test_every_case_is_asked_as_the_suite_says_and_kept_in_order() -> None:
     assert result.void == ()
 
 
+def test_a_mean_of_one_score_has_no_bounds() -> None:
+    one = suite(["q"], ("brevity",), ("words",))
+    metric = run_suite(one, Scripted({"q": Completion(ENGLISH, "stop", 9)}), "m").metric("words")
+    assert (metric.value, metric.low, metric.high, metric.n) == (9.0, None, None, 1)
+
+
 def test_a_rate_carries_its_wilson_bounds() -> None:
     answers: dict[str, Completion | None] = {
         f"q{number}": Completion(ENGLISH, "stop" if number < 5 else "length", 9) for number in range(20)
