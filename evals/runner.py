@@ -125,5 +125,5 @@ def _reduce(name: str, kind: str, cases: tuple[CaseResult, ...]) -> MetricResult
     if not values:
         return MetricResult(name, None, None, None, 0, unscored)
     interval: Interval = wilson(sum(values), len(values)) if kind == "rate" else mean_interval(values)
-    bounds = (interval.low, interval.high) if math.isfinite(interval.low) else (None, None)
-    return MetricResult(name, interval.value, *bounds, interval.n, unscored)
+    low, high = (interval.low, interval.high) if math.isfinite(interval.low) else (None, None)
+    return MetricResult(name, interval.value, low, high, interval.n, unscored)
