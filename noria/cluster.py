@@ -9,6 +9,7 @@ import hashlib
 import logging
 import os
 import secrets
+import signal
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -85,6 +86,7 @@ def joined(settings: Settings) -> Iterator[None]:
         _guard(settings.data / "ray.token")
     import ray
 
+    on_terminate = signal.getsignal(signal.SIGTERM)
     if settings.ray_address:
         ray.init(address=settings.ray_address, namespace="noria", logging_level=logging.WARNING)
     else:
@@ -97,6 +99,7 @@ def joined(settings: Settings) -> Iterator[None]:
             object_store_memory=_OBJECT_STORE,
             _temp_dir=str(_session_folder(settings.data)),
         )
+    signal.signal(signal.SIGTERM, on_terminate)  # Ray puts its own in place, which prints its stack
     try:
         yield
     finally:

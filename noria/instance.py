@@ -10,7 +10,6 @@ One process owns a data folder at a time: it holds a lock on <data>/instance.loc
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import time
@@ -18,20 +17,19 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import IO
 
 from db.database import Database
 from noria import cluster, models
 from noria.database import embedded
 from noria.doctor import port_is_free
-from noria.errors import InstanceError, InstanceRunning, NotRunning
+from noria.errors import InstanceError, NotRunning
+from noria.ownership import owned, owner_of
 from noria.registration import open_registered
 from noria.settings import Settings
 
 Report = Callable[[str], None]
 
-_LOCK_TRIES = 5
-_LOCK_PAUSE_S = 0.05
+_STATE = "state.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +58,8 @@ def running(settings: Settings, report: Report) -> Iterator[Instance]:
     Raises InstanceRunning if another process owns the data folder, InstanceError if the port is taken.
     """
     with ExitStack() as stack:
-        stack.enter_context(_owned(settings.data))
+        stack.enter_context(owned(settings.data))
+        (settings.data / _STATE).unlink(missing_ok=True)  # of an owner that was killed
         host, port = settings.server.host, settings.server.port
         if not port_is_free(host, port):
             raise InstanceError(f"{host}:{port} is in use; choose another with --port")
@@ -70,42 +69,6 @@ def running(settings: Settings, report: Report) -> Iterator[Instance]:
         url = f"http://{_client_host(host)}:{port}/v1"
         stack.enter_context(_announced(settings.data, State(os.getpid(), url, time.time())))
         yield Instance(settings, url, database)
-
-
-def make_folder(folder: Path) -> None:
-    """Make a folder and its parents. Raises InstanceError where that cannot be."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InstanceError(f"the folder {folder} cannot be made: {error.strerror}") from error
-
-
-@contextmanager
-def _owned(data: Path) -> Iterator[None]:
-    make_folder(data)
-    try:
-        lock = (data / "instance.lock").open("w")
-    except OSError as error:
-        raise InstanceError(f"the data folder {data} cannot be written: {error.strerror}") from error
-    with lock:
-        if not _locked(lock, _LOCK_TRIES):
-            raise InstanceRunning(
-                f"{data} belongs to a running instance; stop it with `noria down --data {data}`"
-            )
-        (data / "state.json").unlink(missing_ok=True)  # of an owner that was killed
-        yield
-
-
-def _locked(lock: IO[str], tries: int) -> bool:
-    """Take the lock if nobody owns it; `state_of` may hold it for an instant."""
-    for _ in range(tries):
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            time.sleep(_LOCK_PAUSE_S)
-        else:
-            return True
-    return False
 
 
 @contextmanager
@@ -134,7 +97,7 @@ def _served(settings: Settings, url: str, folders: dict[str, Path], report: Repo
 
 @contextmanager
 def _announced(data: Path, state: State) -> Iterator[None]:
-    path = data / "state.json"
+    path = data / _STATE
     written = path.with_suffix(".tmp")
     written.write_text(json.dumps(asdict(state), indent=2) + "\n", encoding="utf-8")
     written.replace(path)
@@ -145,19 +108,13 @@ def _announced(data: Path, state: State) -> Iterator[None]:
 
 
 def state_of(data: Path) -> State | None:
-    """The state of the instance that runs on `data`, or None; leftovers of a killed one do not count."""
-    try:
-        with (data / "instance.lock").open("r") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return None
-    except (FileNotFoundError, NotADirectoryError):
+    """The state of the instance that serves from `data`, or None, also while it starts or stops."""
+    if owner_of(data) is None:
         return None
-    except BlockingIOError:
-        pass
     try:
-        told = json.loads((data / "state.json").read_text(encoding="utf-8"))
+        told = json.loads((data / _STATE).read_text(encoding="utf-8"))
     except FileNotFoundError:
-        return None  # the owner is still starting
+        return None
     return State(**{field.name: told[field.name] for field in fields(State)})  # a newer noria may tell more
 
 

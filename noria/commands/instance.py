@@ -17,7 +17,8 @@ from noria.console import out, table
 from noria.database import embedded
 from noria.doctor import examine
 from noria.errors import InstanceError, InstanceRunning
-from noria.instance import Instance, make_folder, running, state_of
+from noria.instance import Instance, running, state_of
+from noria.ownership import make_folder, owner_of
 from noria.settings import Settings
 
 app = typer.Typer()
@@ -101,20 +102,20 @@ def _url(data: Path) -> str:
 def down(config: options.Config = None, data: options.Data = None) -> None:
     """Stop the instance of a data folder, and its database."""
     settings = options.settings(config, data)
-    state = state_of(settings.data)
-    if state:
-        os.kill(state.pid, signal.SIGTERM)
-        _wait_until_gone(settings.data, state.pid)
+    owner = owner_of(settings.data)
+    if owner:
+        os.kill(owner, signal.SIGTERM)
+        _wait_until_gone(settings.data, owner)
     server = embedded(settings)
     left_over = server is not None and server.running()
     if server and left_over:
         server.stop()
-    out.print("stopped" if state or left_over else f"nothing runs on {settings.data}")
+    out.print("stopped" if owner or left_over else f"nothing runs on {settings.data}")
 
 
 def _wait_until_gone(data: Path, pid: int) -> None:
     deadline = time.monotonic() + _STOP_TIMEOUT_S
-    while state_of(data) is not None:
+    while owner_of(data) is not None:
         if time.monotonic() > deadline:
             raise InstanceError(f"process {pid} did not stop within {_STOP_TIMEOUT_S} s")
         time.sleep(0.2)
