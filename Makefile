@@ -76,6 +76,6 @@ check: setup
 bench: setup
 	@$(BIN)/python -m bench
 
-## make clean      remove what was built and the data of the demo
+## make clean      remove what was built and cached; .venv and .noria stay
 clean:
 	@rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
