@@ -80,7 +80,6 @@ class EmbeddedPostgres:
         Raises:
             EmbeddedServerError: with the end of the server's log.
         """
-        self.data_dir.mkdir(parents=True, exist_ok=True)
         with self._locked():
             if not self.running():
                 account = account_for(self.data_dir, binaries())
@@ -121,8 +120,13 @@ class EmbeddedPostgres:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        with (self.data_dir / "lock").open("a") as handle:
-            fcntl.flock(handle, fcntl.LOCK_EX)
+        try:
+            self.data_dir.mkdir(parents=True, exist_ok=True)
+            lock = (self.data_dir / "lock").open("a")
+        except OSError as error:
+            raise EmbeddedServerError(f"{self.data_dir} cannot be written: {error.strerror}") from error
+        with lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
     def _make_socket_dir(self, account: Account) -> None:

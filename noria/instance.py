@@ -23,7 +23,7 @@ from noria import cluster, models
 from noria.database import embedded
 from noria.doctor import port_is_free
 from noria.errors import InstanceError, NotRunning
-from noria.ownership import owned, owner_of
+from noria.ownership import make_folder, owned, owner_of
 from noria.registration import open_registered
 from noria.settings import Settings
 
@@ -60,6 +60,7 @@ def running(settings: Settings, report: Report) -> Iterator[Instance]:
     with ExitStack() as stack:
         stack.enter_context(owned(settings.data))
         (settings.data / _STATE).unlink(missing_ok=True)  # of an owner that was killed
+        make_folder(settings.data / "adapters")
         host, port = settings.server.host, settings.server.port
         if not port_is_free(host, port):
             raise InstanceError(f"{host}:{port} is in use; choose another with --port")

@@ -174,3 +174,9 @@ def test_root_starts_a_server_below_a_closed_folder(folder: Path) -> None:
 def test_psql_ships_with_the_server(own_server: EmbeddedPostgres) -> None:
     command = (str(psql_path()), own_server.start(), "-Atc", "SELECT 6 * 7")
     assert subprocess.run(command, check=True, capture_output=True, text=True).stdout == "42\n"
+
+
+def test_a_folder_that_cannot_be_written_is_told_in_a_line(folder: Path) -> None:
+    (folder / "file").touch()
+    with pytest.raises(EmbeddedServerError, match="cannot be written"):
+        EmbeddedPostgres(folder / "file" / "postgres").start()

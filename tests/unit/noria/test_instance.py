@@ -34,6 +34,7 @@ def test_what_a_killed_owner_left_is_gone_once_the_next_one_starts(tmp_path: Pat
     with pytest.raises(ModelSourceError, match="nowhere"):
         hold(tmp_path)
     assert not (tmp_path / "state.json").exists()
+    assert (tmp_path / "adapters").is_dir()  # where the admin API looks for folders
 
 
 def test_the_state_of_an_owner_is_read_though_another_version_wrote_it(tmp_path: Path) -> None:
