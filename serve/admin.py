@@ -10,11 +10,11 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import db.registry
 from db.database import Database
-from db.errors import NotFound
+from db.errors import DatabaseAway, NotFound
 from db.rows import AdapterRow
 from lora.format import Adapter, MatchReport, check_against, read_adapter, resolve_adapter_path
 from lora.registry import RegistrySnapshot
@@ -31,6 +31,8 @@ from serve.errors import (
 from serve.fleet import Fleet
 from serve.protocol.admin import LoadAdapterBody
 from serve.routing import FORCED, ServedModel
+
+T = TypeVar("T")
 
 ACTOR = "admin-api"
 SPREAD_S = 10.0
@@ -103,7 +105,7 @@ class AdapterAdmin:
             row = await self._row(name)
             if row is None or not row.loaded:
                 raise UnknownAdapterName(name)
-            await asyncio.to_thread(lambda: db.registry.set_loaded(self._database, name, False, actor=ACTOR))
+            await _asked(lambda: db.registry.set_loaded(self._database, name, False, actor=ACTOR))
             await self._spread()
             await self._free(row)
 
@@ -196,13 +198,13 @@ class AdapterAdmin:
         }
         if existing is None:
             base = candidate.model.name
-            await asyncio.to_thread(
+            await _asked(
                 lambda: db.registry.register_adapter(self._database, id=name, base_model=base, **facts)
             )
         elif existing.digest != candidate.adapter.digest:
-            await asyncio.to_thread(lambda: db.registry.replace_adapter(self._database, name, **facts))
+            await _asked(lambda: db.registry.replace_adapter(self._database, name, **facts))
         if existing is None or not existing.loaded:
-            await asyncio.to_thread(lambda: db.registry.set_loaded(self._database, name, True, actor=ACTOR))
+            await _asked(lambda: db.registry.set_loaded(self._database, name, True, actor=ACTOR))
 
     async def _free(self, row: AdapterRow) -> None:
         """Have the replicas drop a version, unless another name or an endpoint still uses it."""
@@ -212,7 +214,7 @@ class AdapterAdmin:
 
     async def _spread(self) -> None:
         """Return once this gateway, and every other one that lives, routes by the registry as it is now."""
-        epoch = await asyncio.to_thread(lambda: db.registry.epoch(self._database))
+        epoch = await _asked(lambda: db.registry.epoch(self._database))
         try:
             async with asyncio.timeout(SPREAD_S):
                 while self._snapshot().epoch < epoch or self._fleet.view.lowest_epoch < epoch:
@@ -223,9 +225,17 @@ class AdapterAdmin:
 
     async def _row(self, name: str) -> AdapterRow | None:
         try:
-            return await asyncio.to_thread(lambda: db.registry.adapter(self._database, name))
+            return await _asked(lambda: db.registry.adapter(self._database, name))
         except NotFound:
             return None
+
+
+async def _asked(query: Callable[[], T]) -> T:
+    """Ask the database on a thread. Raises RegistryUnavailable, which names no host, where it is away."""
+    try:
+        return await asyncio.to_thread(query)
+    except DatabaseAway as error:
+        raise RegistryUnavailable from error
 
 
 def _check_may_become(existing: AdapterRow, candidate: Candidate) -> None:

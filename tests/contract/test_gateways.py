@@ -65,9 +65,8 @@ def test_a_gateway_that_starts_without_the_database_serves_by_the_kept_registry(
         health = httpx.get(f"{alone.url}/health")
         assert (health.status_code, health.json()["status"]) == (200, "degraded")
         assert health.json()["registry"]["stale_s"] > 0
-        assert (
-            alone.load("late", served.make_adapter("late", 61)).json()["error"]["code"]
-            == "database_unavailable"
-        )
+        refused = alone.load("late", served.make_adapter("late", 61)).json()["error"]
+        assert refused["code"] == "database_unavailable"
+        assert "127.0.0.1" not in refused["message"]
     request_id = made.id.removeprefix("cmpl-")
     served.until(lambda: db.requests.get(served.database, request_id))
