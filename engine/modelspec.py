@@ -91,13 +91,14 @@ class ModelSpec:
         return replace(self, rope=replace(self.rope, length=served))
 
 
-def read_spec(folder: Path) -> ModelSpec:
+def read_spec(folder: Path, *, headless: bool = False) -> ModelSpec:
     """Read `folder`/config.json (and generation_config.json for the end tokens).
 
-    Raises UnsupportedModel naming the key, the value met and the values allowed.
+    headless: nobody asks for logits, so a model saved without its head is read as well, and tied stands
+    for "no matrix of its own". Raises UnsupportedModel naming the key, the value met and the values allowed.
     """
     given = read_json(folder / "config.json")
-    family = _family(given)
+    family = _family(given, headless)
     config = family.complete(given)
     _check_common(config)
     layers, heads = int(config["num_hidden_layers"]), int(config["num_attention_heads"])
@@ -120,6 +121,8 @@ def read_spec(folder: Path) -> ModelSpec:
         "bos_token_id": config.get("bos_token_id"),
         "eos_token_ids": _eos_ids(folder, config),
     }
+    if headless:
+        facts["tie_embeddings"] = True
     return ModelSpec(**{**facts, **family.facts(config, layers)})
 
 
@@ -136,11 +139,13 @@ def read_json(path: Path) -> dict[str, Any]:
     return loaded
 
 
-def _family(config: Json) -> Family:
-    names = config.get("architectures") or ["(none named)"]
-    family = FAMILIES.get(names[0])
+def _family(config: Json, headless: bool) -> Family:
+    name = (config.get("architectures") or ["(none named)"])[0]
+    family = FAMILIES.get(name)
+    if family is None and headless:
+        family = FAMILIES.get(f"{name.removesuffix('Model')}ForCausalLM")
     if family is None:
-        raise UnsupportedModel(f"architecture {names[0]} is not supported; supported: {', '.join(FAMILIES)}")
+        raise UnsupportedModel(f"architecture {name} is not supported; supported: {', '.join(FAMILIES)}")
     return family
 
 
