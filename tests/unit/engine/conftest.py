@@ -60,6 +60,20 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
         "Llama",
         {"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4, "factor": 8.0, **ORIGINAL}},
     ),
+    "llama-longrope": (
+        "Llama",
+        {
+            "initializer_range": 0.2,  # its sharper scores would double what bfloat16 loses at 0.3
+            "rope_parameters": {
+                "rope_type": "longrope",
+                "rope_theta": 1e4,
+                "factor": 2.0,
+                "short_factor": [1.0, 1.1, 1.2, 1.3],
+                "long_factor": [1.0, 1.5, 3.0, 6.0],
+                **ORIGINAL,
+            }
+        },
+    ),
     "mistral": ("Mistral", {"sliding_window": None}),
     "mistral-window": ("Mistral", {"sliding_window": 21}),
     "qwen2": ("Qwen2", {}),

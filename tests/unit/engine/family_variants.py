@@ -36,6 +36,11 @@ FAMILY_VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "phi3-partial": ("Phi3", {"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.5}}),
     "phi3-longrope": ("Phi3", {"original_max_position_embeddings": 32, "rope_parameters": LONGROPE}),
     "gpt2": ("GPT2", {"n_inner": 80, "num_key_value_heads": None}),
+    "gpt2-unscaled": (
+        "GPT2",
+        {"n_inner": 80, "num_key_value_heads": None, "scale_attn_weights": False,
+         "activation_function": "gelu"},
+    ),
     "opt": ("OPT", {"ffn_dim": 80, "init_std": 0.3, "num_key_value_heads": None}),
     "opt-bare": ("OPT", {"ffn_dim": 80, "init_std": 0.3, "num_key_value_heads": None, "enable_bias": False}),
     "mixtral": ("Mixtral", {"num_local_experts": 4}),

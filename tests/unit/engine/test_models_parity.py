@@ -134,6 +134,19 @@ def test_wrong_weights_are_refused_by_name(
         changed_copy(tiny("llama"), tmp_path, change).runner()
 
 
+def test_checkpoints_of_the_bare_model_load_too(tiny: Tiny, blocks: Blocks, tmp_path: Path) -> None:
+    """As the first GPT-2 was published: no common prefix, and masks among the weights."""
+
+    def strip(tensors: dict[str, torch.Tensor]) -> None:
+        for name in list(tensors):
+            tensors[name.removeprefix("transformer.")] = tensors.pop(name)
+        tensors["h.0.attn.bias"] = torch.ones(1, 1, 256, 256, dtype=torch.uint8)
+
+    model, ids = tiny("gpt2"), tokens(20)
+    got = fed(changed_copy(model, tmp_path, strip).runner(), Row(0, ids, blocks(20)), [20])
+    torch.testing.assert_close(got[0], model.logits(ids)[-1], **TOLERANCE)
+
+
 def test_damaged_and_missing_files_are_refused(tiny: Tiny, tmp_path: Path) -> None:
     shutil.copytree(tiny("llama").folder, tmp_path, dirs_exist_ok=True)
     weights = tmp_path / "model.safetensors"
