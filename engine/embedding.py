@@ -1,4 +1,4 @@
-"""Texts to vectors: BERT-like encoders by the mean over their tokens, decoders by their last token.
+"""Texts to vectors by BERT-like encoders and by decoders.
 
 A use of the models beside serving: it has no cache, no scheduler and no adapters.
 """
@@ -23,6 +23,7 @@ from engine.models import load_decoder
 from engine.models.base import ForwardBatch
 from engine.models.bert import ARCHITECTURE, load_encoder, read_encoder_spec
 from engine.modelspec import read_json, read_spec
+from engine.pooling import Pooling, pool, read_pooling
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 _PASS_TOKENS = 2048
@@ -34,10 +35,22 @@ Texts = Sequence[Sequence[int]]
 class Embedder:
     """A model folder as a function from token ids to vectors. Called from one thread at a time."""
 
-    def __init__(self, folder: Path, *, dtype: Dtype = "float32", normalize: bool = True) -> None:
-        """normalize: vectors of length 1. Raises UnsupportedModel or BadWeights."""
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        dtype: Dtype = "float32",
+        normalize: bool = True,
+        pooling: Pooling | None = None,
+    ) -> None:
+        """normalize: vectors of length 1.
+
+        pooling: None for what the folder asks for; without such a word, the mean over the tokens of an
+        encoder and the last token of a decoder. Raises UnsupportedModel or BadWeights.
+        """
         encodes = ARCHITECTURE in read_json(folder / "config.json").get("architectures", [])
-        self._pooled: _Pooled = (_MeanOfEncoder if encodes else _LastOfDecoder)(folder, _DTYPES[dtype])
+        self._pooling = pooling or read_pooling(folder, "mean" if encodes else "last")
+        self._states: _States = (_Encoder if encodes else _Decoder)(folder, _DTYPES[dtype])
         self._normalize = normalize
 
     @torch.inference_mode()
@@ -48,21 +61,23 @@ class Embedder:
         """
         for text in texts:
             self._check(text)
-        vectors = [self._pooled(some) for some in _passes(texts)]
-        found = torch.cat([torch.empty(0, self._pooled.dim), *vectors])
+        vectors = [
+            pool(self._states(some), [len(text) for text in some], self._pooling) for some in _passes(texts)
+        ]
+        found = torch.cat([torch.empty(0, self._states.dim), *vectors])
         return F.normalize(found, dim=-1) if self._normalize else found
 
     def _check(self, text: Sequence[int]) -> None:
         if not text:
             raise InvalidParameter("text", list(text), "at least one token")
-        if len(text) > self._pooled.max_tokens:
-            raise PromptTooLong(len(text), self._pooled.max_tokens)
-        if wrong := [token for token in text if not 0 <= token < self._pooled.vocab_size]:
-            raise InvalidParameter("token id", wrong[0], f"0 to {self._pooled.vocab_size - 1}")
+        if len(text) > self._states.max_tokens:
+            raise PromptTooLong(len(text), self._states.max_tokens)
+        if wrong := [token for token in text if not 0 <= token < self._states.vocab_size]:
+            raise InvalidParameter("token id", wrong[0], f"0 to {self._states.vocab_size - 1}")
 
 
-class _Pooled(Protocol):
-    """Texts of one pass -> float32 [n, dim]."""
+class _States(Protocol):
+    """Texts of one pass -> hidden states of their tokens, one text after another, [T, dim]."""
 
     dim: int
     max_tokens: int
@@ -71,8 +86,8 @@ class _Pooled(Protocol):
     def __call__(self, texts: Texts) -> Tensor: ...
 
 
-class _LastOfDecoder:
-    """The hidden state of the last token, behind the last norm."""
+class _Decoder:
+    """States behind the last norm; each token sees those before it."""
 
     def __init__(self, folder: Path, dtype: torch.dtype) -> None:
         spec = read_spec(folder, headless=True)
@@ -81,18 +96,19 @@ class _LastOfDecoder:
         self._attention = DirectAttention(spec.windows, Scores.of(spec), causal=True)
 
     def __call__(self, texts: Texts) -> Tensor:
+        ids = _joined(texts)
         batch = ForwardBatch(
-            token_ids=_joined(texts),
+            token_ids=ids,
             positions=_positions(texts),
-            rows=torch.tensor([len(text) for text in texts]).cumsum(0) - 1,
+            rows=torch.arange(len(ids)),
             attention=self._attention.plan(_spans(texts)),
             lora=None,
         )
-        return self._decoder.hidden(batch, self._attention).to(torch.float32)
+        return self._decoder.hidden(batch, self._attention)
 
 
-class _MeanOfEncoder:
-    """The mean of the hidden states of all tokens."""
+class _Encoder:
+    """States of the last layer; each token sees its whole text."""
 
     def __init__(self, folder: Path, dtype: torch.dtype) -> None:
         spec = read_encoder_spec(folder)
@@ -101,9 +117,7 @@ class _MeanOfEncoder:
 
     def __call__(self, texts: Texts) -> Tensor:
         plan = self._encoder.attention.plan(_spans(texts))
-        states = self._encoder.forward(_joined(texts), _positions(texts), plan).to(torch.float32)
-        parts = torch.split(states, [len(text) for text in texts])
-        return torch.stack([part.mean(0) for part in parts])
+        return self._encoder.forward(_joined(texts), _positions(texts), plan)
 
 
 def _passes(texts: Texts) -> Iterator[Texts]:

@@ -71,7 +71,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
                 "short_factor": [1.0, 1.1, 1.2, 1.3],
                 "long_factor": [1.0, 1.5, 3.0, 6.0],
                 **ORIGINAL,
-            }
+            },
         },
     ),
     "mistral": ("Mistral", {"sliding_window": None}),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -75,6 +76,64 @@ def test_decoders_saved_without_a_head(tiny: Tiny, tmp_path: Path, name: str) ->
     assert json.loads((tmp_path / "config.json").read_text())["architectures"][0].endswith("Model")
     whole = Embedder(tiny(name).folder).embed(TEXTS)
     torch.testing.assert_close(Embedder(tmp_path).embed(TEXTS), whole, **TOLERANCE)
+
+
+@pytest.mark.parametrize(
+    ("asked", "pick"),
+    [
+        ({"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}, lambda states: states[0]),
+        ({"pooling_mode_mean_tokens": True}, lambda states: states.mean(0)),
+        ({"pooling_mode": "lasttoken"}, lambda states: states[-1]),
+    ],
+    ids=["first", "mean", "last"],
+)
+def test_the_folder_may_ask_for_a_pooling(
+    encoder: TinyModel, tmp_path: Path, asked: dict[str, Any], pick: Callable[[torch.Tensor], torch.Tensor]
+) -> None:
+    folder = with_sentence_files(encoder, tmp_path, asked, ["Transformer", "Pooling", "Normalize"])
+    want = torch.stack([pick(hidden(encoder.reference, text)) for text in TEXTS])
+    torch.testing.assert_close(Embedder(folder, normalize=False).embed(TEXTS), want, **TOLERANCE)
+    first = torch.stack([hidden(encoder.reference, text)[0] for text in TEXTS])
+    told = Embedder(folder, normalize=False, pooling="first").embed(TEXTS)
+    torch.testing.assert_close(told, first, **TOLERANCE)
+
+
+@pytest.mark.parametrize(
+    ("asked", "modules", "message"),
+    [
+        ({"pooling_mode_max_tokens": True}, ["Pooling"], "pooling pooling_mode_max_tokens is not .*: one of"),
+        (
+            {"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": True},
+            [],
+            "mean_tokens, pooling_mode_",
+        ),
+        ({"pooling_mode": "max"}, [], "pooling max is not supported; supported: one of mean, cls, lasttoken"),
+        ({"pooling_mode": "mean"}, ["Transformer", "Pooling", "Dense"], "module Dense is not supported"),
+    ],
+)
+def test_other_poolings_and_modules_are_named(
+    encoder: TinyModel, tmp_path: Path, asked: dict[str, Any], modules: list[str], message: str
+) -> None:
+    with pytest.raises(UnsupportedModel, match=message):
+        Embedder(with_sentence_files(encoder, tmp_path, asked, modules))
+
+
+def test_a_damaged_list_of_modules_is_named(encoder: TinyModel, tmp_path: Path) -> None:
+    folder = with_sentence_files(encoder, tmp_path, {"pooling_mode": "mean"}, [])
+    for damaged in ("[", "[3]", '{"a": 1}'):
+        (folder / "modules.json").write_text(damaged)
+        with pytest.raises(UnsupportedModel, match="is no list of modules"):
+            Embedder(folder)
+
+
+def with_sentence_files(model: TinyModel, folder: Path, pooling: dict[str, Any], modules: list[str]) -> Path:
+    """A copy of the model with what sentence-transformers writes beside it."""
+    shutil.copytree(model.folder, folder, dirs_exist_ok=True)
+    kinds = [{"type": f"sentence_transformers.models.{module}"} for module in modules]
+    (folder / "modules.json").write_text(json.dumps(kinds))
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
+    return folder
 
 
 def test_vectors_have_length_one_unless_told_otherwise(encoder: TinyModel) -> None:
