@@ -44,9 +44,6 @@ class Checkpoint:
     ) -> None:
         self._stack.close()
 
-    def __contains__(self, name: str) -> bool:
-        return name in self._files
-
     def take(self, name: str, shape: tuple[int, ...]) -> Tensor:
         """The tensor `name`, converted to the engine's dtype, as a copy of its own."""
         if name not in self._files:

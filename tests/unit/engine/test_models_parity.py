@@ -77,7 +77,9 @@ def test_longrope_serves_short_texts_with_short_factors(
     torch.testing.assert_close(got, model.logits(ids)[[9, -1]], **TOLERANCE)
 
 
-@pytest.mark.parametrize("name", ["llama", "qwen2", "qwen3", "gemma2", "gemma3", "phi3", "gpt2", "opt"])
+@pytest.mark.parametrize(
+    "name", ["llama", "qwen2", "qwen3", "gemma2", "gemma3", "phi3", "gpt2", "opt", "mixtral", "qwen3-moe"]
+)
 def test_bfloat16_stays_near_float32(tiny: Tiny, blocks: Blocks, name: str) -> None:
     model, ids = tiny(name), tokens(40)
     row = Row(0, ids, blocks(40))
