@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from engine.async_engine import AsyncEngine
     from engine.config import BLOCK_SIZE, EngineConfig
     from engine.detokenizer import Delta, Detokenizer
+    from engine.embedding import Embedder
     from engine.engine import Engine
     from engine.errors import EngineError
     from engine.lora import AdapterWeights, LoraPair
@@ -34,6 +35,7 @@ _HOME = {
     "BLOCK_SIZE": "engine.config",
     "Delta": "engine.detokenizer",
     "Detokenizer": "engine.detokenizer",
+    "Embedder": "engine.embedding",
     "Engine": "engine.engine",
     "EngineConfig": "engine.config",
     "EngineError": "engine.errors",
@@ -57,6 +59,7 @@ __all__ = [
     "AsyncEngine",
     "Delta",
     "Detokenizer",
+    "Embedder",
     "Engine",
     "EngineConfig",
     "EngineError",

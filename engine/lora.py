@@ -18,14 +18,6 @@ from torch import Tensor
 from engine.errors import AdapterMismatch, AdapterTooLarge
 from engine.modelspec import ModelSpec
 
-GROUPS: Mapping[str, tuple[str, ...]] = {
-    "qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
-    "o": ("self_attn.o_proj",),
-    "gate_up": ("mlp.gate_proj", "mlp.up_proj"),
-    "down": ("mlp.down_proj",),
-}
-"""Modules that read the same input and whose outputs the decoder keeps side by side."""
-
 Key = tuple[int, str]
 """Layer and group."""
 
@@ -109,7 +101,8 @@ class LoraSlots:
     def __init__(self, spec: ModelSpec, max_rank: int, dtype: torch.dtype) -> None:
         self._targets = spec.lora_targets
         self._shapes = spec.module_shapes()
-        self._layers = spec.num_layers
+        self._groups = spec.groups
+        self._layers = [f"{spec.layers_at}.{layer}" for layer in range(spec.num_layers)]
         self._max_rank = max_rank
         self._dtype = dtype
         self._loaded: dict[int, dict[str, tuple[Tensor, Tensor]]] = {}
@@ -151,7 +144,7 @@ class LoraSlots:
         return Stack(slots, groups, tuple(torch.tensor(owners) for owners in layouts))
 
     def _keys(self) -> Iterator[Key]:
-        return ((layer, group) for layer in range(self._layers) for group in GROUPS)
+        return ((layer, group) for layer in range(len(self._layers)) for group in self._groups)
 
     def _stacked_group(
         self, key: Key, slots: tuple[int, ...], layouts: dict[tuple[int, ...], int]
@@ -161,10 +154,10 @@ class LoraSlots:
         rows: list[Tensor] = []
         modules: list[StackedModule] = []
         column = 0
-        for module in GROUPS[key[1]]:
+        for module in self._groups[key[1]]:
             first, columns = len(owners), list[Tensor]()
             for slot in slots:
-                pair = self._loaded[slot].get(f"model.layers.{key[0]}.{module}")
+                pair = self._loaded[slot].get(f"{self._layers[key[0]]}.{module}")
                 if pair is not None:
                     rows.append(pair[0])
                     columns.append(pair[1])

@@ -67,7 +67,7 @@ def build_runner(config: EngineConfig) -> Runner:
 
     Raises UnsupportedModel, BadWeights, NativeUnavailable or InvalidConfig.
     """
-    spec = read_spec(config.model)
+    spec = read_spec(config.model).serving(config.max_model_len)
     num_blocks = _num_blocks(config, spec)
     return Runner(spec, open_model(config, spec, num_blocks), num_blocks)
 

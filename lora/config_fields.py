@@ -20,7 +20,7 @@ _APPLIED = {
 _WITHOUT_EFFECT = {
     "task_type", "auto_mapping", "peft_version", "inference_mode", "lora_dropout", "eva_config",
     "velora_config", "megatron_core", "qalora_group_size", "loftq_config", "corda_config", "lora_ga_config",
-    "runtime_config",
+    "runtime_config", "fan_in_fan_out",
 }  # fmt: skip
 
 # These leave the base weights alone. The others (pissa, olora, loftq, corda, lora_ga, ...) subtract something
@@ -29,7 +29,6 @@ _SAFE_INITS: tuple[object, ...] = (None, True, False, "gaussian", "eva", "orthog
 
 _ADVICE = {
     "init_lora_weights": "save it with path_initial_model_for_weight_conversion, or train with true",
-    "fan_in_fan_out": "it is for Conv1D layers, which no served architecture has",
 }
 
 

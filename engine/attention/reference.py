@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from engine.attention.base import AttentionBackend, SeqSpan
+from engine.attention.scores import Scores
 from engine.config import BLOCK_SIZE, blocks_for
 from engine.modelspec import ModelSpec
 
@@ -69,6 +69,7 @@ class ReferenceAttention(AttentionBackend):
     def __init__(self, spec: ModelSpec, num_blocks: int, dtype: torch.dtype) -> None:
         shape = (num_blocks * BLOCK_SIZE, spec.num_kv_heads, spec.head_dim)
         self._windows = spec.windows
+        self._scores = Scores.of(spec)
         self._keys = [torch.empty(shape, dtype=dtype) for _ in range(spec.num_layers)]
         self._values = [torch.empty(shape, dtype=dtype) for _ in range(spec.num_layers)]
 
@@ -87,12 +88,12 @@ class ReferenceAttention(AttentionBackend):
         out = torch.empty_like(q)
         for span in work.prefills:
             if span.mask is None:
-                out[span.rows] = _attend_self(q[span.rows], k[span.rows], v[span.rows])
+                out[span.rows] = self._scores.causal(q[span.rows], k[span.rows], v[span.rows])
             else:
                 seen_k, seen_v = (cache.index_select(0, span.slots) for cache in (keys, values))
-                out[span.rows] = _attend_masked(q[span.rows], seen_k, seen_v, span.mask)
+                out[span.rows] = self._scores.masked(q[span.rows], seen_k, seen_v, span.mask)
         for group in work.decodes:
-            out[group.rows] = _attend_one(q[group.rows], keys, values, group)
+            out[group.rows] = _attend_one(q[group.rows], keys, values, group, self._scores)
         return out
 
 
@@ -101,19 +102,7 @@ def create(spec: ModelSpec, num_blocks: int, dtype: torch.dtype) -> ReferenceAtt
     return ReferenceAttention(spec, num_blocks, dtype)
 
 
-def _attend_self(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Causal attention among the first tokens of one sequence; [n, heads, head_dim] each."""
-    q, k, v = (x.transpose(0, 1)[None] for x in (q, k, v))
-    return F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)[0].transpose(0, 1)
-
-
-def _attend_masked(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
-    """q [n, heads, head_dim] over cached k, v [m, kv_heads, head_dim] where mask [n, m] is set."""
-    q, k, v = (x.transpose(0, 1)[None] for x in (q, k, v))
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=True)[0].transpose(0, 1)
-
-
-def _attend_one(q: Tensor, keys: Tensor, values: Tensor, group: DecodeGroup) -> Tensor:
+def _attend_one(q: Tensor, keys: Tensor, values: Tensor, group: DecodeGroup, scores: Scores) -> Tensor:
     """q [B, heads, head_dim]; the heads that share a key stand where its queries' positions would."""
     batch, heads, head_dim = q.shape
     kv_heads = keys.shape[1]
@@ -122,7 +111,7 @@ def _attend_one(q: Tensor, keys: Tensor, values: Tensor, group: DecodeGroup) -> 
         for cache in (keys, values)
     )
     grouped = q.view(batch, kv_heads, heads // kv_heads, head_dim)
-    return F.scaled_dot_product_attention(grouped, k, v, attn_mask=group.mask).reshape(q.shape)
+    return scores.attend(grouped, k, v, group.mask).reshape(q.shape)
 
 
 def _slots(block_table: Sequence[int], start: int, end: int) -> Tensor:

@@ -20,10 +20,23 @@ DECODERS: Mapping[str, str] = {
     "mistral": "engine.models.llama",
     "qwen2": "engine.models.llama",
     "qwen3": "engine.models.llama",
+    "phi3": "engine.models.llama",
+    "gemma2": "engine.models.gemma",
+    "gemma3": "engine.models.gemma",
+    "gpt2": "engine.models.gpt2",
+    "opt": "engine.models.opt",
+    "mixtral": "engine.models.mixture",
+    "qwen3_moe": "engine.models.mixture",
 }
-"""Family of a ModelSpec -> module whose `load(folder, spec, dtype)` builds its decoder."""
+"""Family of a ModelSpec -> module whose `build(spec, weights, dtype)` makes its decoder."""
 
 
 def load_decoder(folder: Path, spec: ModelSpec, dtype: torch.dtype) -> Decoder:
     """Read the weights of `folder` in `dtype`. Raises BadWeights."""
-    return cast("Decoder", import_module(DECODERS[spec.family]).load(folder, spec, dtype))
+    from engine.models.checkpoint import Checkpoint
+
+    module = import_module(DECODERS[spec.family])
+    with Checkpoint(folder, dtype, root=spec.layers_at.partition(".")[0]) as weights:
+        decoder = cast("Decoder", module.build(spec, weights, dtype))
+        weights.expect_empty()
+    return decoder

@@ -31,3 +31,6 @@ class Decoder(Protocol):
 
     def forward(self, batch: ForwardBatch, attention: AttentionBackend) -> Tensor:
         """Write the batch's keys and values to the cache; logits float32 [S, vocab]."""
+
+    def hidden(self, batch: ForwardBatch, attention: AttentionBackend) -> Tensor:
+        """The same as far as the head: [S, hidden] behind the last norm."""

@@ -16,6 +16,8 @@ from engine.errors import BadWeights
 
 _SINGLE = "model.safetensors"
 _INDEX = "model.safetensors.index.json"
+_BUFFERS = ("rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias", "position_ids")
+"""Ends of the names of tensors that older checkpoints hold though they follow from the configuration."""
 
 
 class Checkpoint:
@@ -25,10 +27,11 @@ class Checkpoint:
     not finite.
     """
 
-    def __init__(self, folder: Path, dtype: torch.dtype) -> None:
+    def __init__(self, folder: Path, dtype: torch.dtype, root: str = "model") -> None:
+        """root: the module all but the head belong to; a checkpoint without its head may leave it out."""
         self._folder = folder
         self._dtype = dtype
-        self._files = _locate(folder)
+        self._files = _rooted(_locate(folder), f"{root}.")
         self._untaken = set(self._files)
         self._open: dict[str, Any] = {}
         self._stack = ExitStack()
@@ -41,14 +44,12 @@ class Checkpoint:
     ) -> None:
         self._stack.close()
 
-    def __contains__(self, name: str) -> bool:
-        return name in self._files
-
     def take(self, name: str, shape: tuple[int, ...]) -> Tensor:
         """The tensor `name`, converted to the engine's dtype, as a copy of its own."""
         if name not in self._files:
             raise BadWeights(f"{self._folder} lacks tensor {name} of shape {list(shape)}")
-        tensor: Tensor = self._shard(self._files[name]).get_tensor(name)
+        file, stored = self._files[name]
+        tensor: Tensor = self._shard(file).get_tensor(stored)
         if tuple(tensor.shape) != shape:
             raise BadWeights(f"tensor {name} has shape {list(tensor.shape)}; config.json asks {list(shape)}")
         if not tensor.is_floating_point():
@@ -64,7 +65,7 @@ class Checkpoint:
 
     def expect_empty(self) -> None:
         """Raises BadWeights where the folder holds a tensor that no layer took."""
-        left = sorted(name for name in self._untaken if not name.endswith("rotary_emb.inv_freq"))
+        left = sorted(name for name in self._untaken if not name.endswith(_BUFFERS))
         if left:
             shown = ", ".join(left[:5]) + (f" and {len(left) - 5} more" if len(left) > 5 else "")
             raise BadWeights(f"{self._folder} holds tensors the architecture does not have: {shown}")
@@ -77,6 +78,15 @@ class Checkpoint:
                 raise BadWeights(f"{self._folder / file} cannot be read: {error}") from error
             self._open[file] = self._stack.enter_context(handle)
         return self._open[file]
+
+
+def _rooted(files: dict[str, str], root: str) -> dict[str, tuple[str, str]]:
+    """Full tensor name -> file and the name it has there."""
+    if any(name.startswith(root) for name in files):
+        return {name: (file, name) for name, file in files.items()}
+    return {
+        name if name.startswith("lm_head.") else root + name: (file, name) for name, file in files.items()
+    }
 
 
 def _locate(folder: Path) -> dict[str, str]:

@@ -7,35 +7,40 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
 
-from engine.modelspec import RopeSpec
+from engine.ropespec import RopeSpec
 
 Options = Mapping[str, Any]
+Angles: TypeAlias = tuple[Tensor, Tensor]
+"""cos and sin of a batch of positions, [T, 1, turned part of a head] each."""
 
 
 class Rope:
     """cos and sin of a batch of positions, computed once a step and shared by all layers.
 
-    inverse: float32 [head_dim / 2], radians a position. scale: factor of cos and sin.
+    inverse: float32 [turned part of head_dim / 2], radians a position. scale: factor of cos and sin.
     """
 
     def __init__(self, spec: RopeSpec, head_dim: int) -> None:
-        self.inverse, self.scale = _KINDS[spec.kind](spec, head_dim)
+        self.inverse, self.scale = _KINDS[spec.kind](spec, int(head_dim * spec.partial))
 
-    def angles(self, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """positions [T] int64 -> cos, sin [T, 1, head_dim] in `dtype` (the 1 spans the heads)."""
+    def angles(self, positions: Tensor, dtype: torch.dtype) -> Angles:
+        """positions [T] int64 -> angles in `dtype` (the 1 spans the heads)."""
         half = positions.to(torch.float32)[:, None] * self.inverse
         whole = torch.cat((half, half), dim=-1)[:, None, :]
         return (whole.cos() * self.scale).to(dtype), (whole.sin() * self.scale).to(dtype)
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """x [T, heads, head_dim] turned by its positions' angles."""
-    half = x.shape[-1] // 2
+    """x [T, heads, head_dim] turned by its positions' angles; what they leave out of a head stays."""
+    width = cos.shape[-1]
+    if width < x.shape[-1]:
+        return torch.cat((rotate(x[..., :width], cos, sin), x[..., width:]), dim=-1)
+    half = width // 2
     turned = torch.cat((-x[..., half:], x[..., :half]), dim=-1)
     return x * cos + turned * sin
 
@@ -99,10 +104,21 @@ def _yarn_scale(options: Options, factor: float) -> float:
     return mscale(1.0)
 
 
+def _longrope(spec: RopeSpec, dim: int) -> tuple[Tensor, float]:
+    """A factor for each frequency (arXiv 2402.13753), of one set for short and of another for long texts."""
+    original = float(spec.options["original_max_position_embeddings"])
+    factors = spec.options["long_factor" if spec.length > original else "short_factor"]
+    factor, scale = float(spec.options["factor"]), spec.options.get("attention_factor")
+    if scale is None:
+        scale = 1.0 if factor <= 1 else math.sqrt(1 + math.log(factor) / math.log(original))
+    return 1.0 / (torch.tensor(factors, dtype=torch.float32) * _powers(spec.theta, dim)), float(scale)
+
+
 _KINDS: Mapping[str, Callable[[RopeSpec, int], tuple[Tensor, float]]] = {
     "default": _default,
     "linear": _linear,
     "dynamic": _default,  # differs only past max_position, which is never served
     "llama3": _llama3,
     "yarn": _yarn,
+    "longrope": _longrope,
 }

@@ -53,6 +53,8 @@ class NativeModel:
         cache: Path | None = None,
     ) -> None:
         """Weights are zero until `load`. Raises NativeUnavailable."""
+        if not spec.native:
+            raise NativeUnavailable(f"there are no kernels for the family {spec.family}")
         if spec.head_dim > MAX_HEAD_DIM or spec.head_dim % 2:
             raise NativeUnavailable(
                 f"head_dim is {spec.head_dim}; the kernels take even ones up to {MAX_HEAD_DIM}"

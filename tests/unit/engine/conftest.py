@@ -18,6 +18,7 @@ from engine.records import ScheduledSeq
 from engine.runner import Runner, build_runner
 from engine.sampling import SamplingParams
 from engine.tokenizer import Tokenizer
+from tests.unit.engine.family_variants import CONFIGS, FAMILY_VARIANTS, MODELS
 
 SMALL: dict[str, Any] = {
     "vocab_size": 128,
@@ -59,12 +60,27 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
         "Llama",
         {"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4, "factor": 8.0, **ORIGINAL}},
     ),
+    "llama-longrope": (
+        "Llama",
+        {
+            "initializer_range": 0.2,  # its sharper scores would double what bfloat16 loses at 0.3
+            "rope_parameters": {
+                "rope_type": "longrope",
+                "rope_theta": 1e4,
+                "factor": 2.0,
+                "short_factor": [1.0, 1.1, 1.2, 1.3],
+                "long_factor": [1.0, 1.5, 3.0, 6.0],
+                **ORIGINAL,
+            },
+        },
+    ),
     "mistral": ("Mistral", {"sliding_window": None}),
     "mistral-window": ("Mistral", {"sliding_window": 21}),
     "qwen2": ("Qwen2", {}),
     "qwen2-window": ("Qwen2", {"use_sliding_window": True, "sliding_window": 21, "max_window_layers": 1}),
     "qwen3": ("Qwen3", {"head_dim": 16}),
 }
+"""Of the Llama family, which the native kernels compute."""
 
 
 @dataclass
@@ -115,13 +131,13 @@ def save_tiny(name: str, root: Path) -> TinyModel:
     """Make the variant `name` under `root` with a seed of its own, biases and norms random too."""
     import transformers  # slow to import, and most tests of this folder do without
 
-    prefix, extra = VARIANTS[name]
-    config = getattr(transformers, f"{prefix}Config")(**{**SMALL, **extra})
+    prefix, extra = {**VARIANTS, **FAMILY_VARIANTS}[name]
+    config = getattr(transformers, CONFIGS.get(prefix, f"{prefix}Config"))(**{**SMALL, **extra})
     torch.manual_seed(sum(map(ord, name)))
-    model = getattr(transformers, f"{prefix}ForCausalLM")(config).eval()
+    model = getattr(transformers, MODELS.get(prefix, f"{prefix}ForCausalLM"))(config).eval()
     with torch.no_grad():
         for key, tensor in model.named_parameters():
-            if key.endswith("bias") or "norm" in key:
+            if key.endswith("bias") or "norm" in key or ".ln_" in key:
                 tensor.add_(torch.randn_like(tensor) * 0.2)
     folder = root / name
     model.save_pretrained(folder)

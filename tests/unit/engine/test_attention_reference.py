@@ -11,7 +11,8 @@ from torch import Tensor
 from engine.attention import create_attention
 from engine.attention.base import AttentionBackend, SeqSpan
 from engine.config import BLOCK_SIZE, blocks_for
-from engine.modelspec import ModelSpec, RopeSpec
+from engine.modelspec import ModelSpec
+from engine.ropespec import RopeSpec
 
 HEADS, KV_HEADS, HEAD_DIM, NUM_BLOCKS = 4, 2, 8, 48
 

@@ -14,8 +14,11 @@ from safetensors.torch import load_file, save_file
 from engine.errors import BadWeights
 from engine.runner import Runner
 from tests.unit.engine.conftest import VARIANTS, Row, TinyModel
+from tests.unit.engine.family_variants import FAMILY_VARIANTS
 
 TOLERANCE = {"rtol": 2e-4, "atol": 2e-4}
+ORIGINAL_LENGTH = 32
+"""original_max_position_embeddings of the model with longrope."""
 Tiny = Callable[[str], TinyModel]
 Blocks = Callable[[int], list[int]]
 
@@ -33,7 +36,7 @@ def fed(runner: Runner, row: Row, pieces: list[int]) -> torch.Tensor:
     return torch.stack(found)
 
 
-@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("name", [*VARIANTS, *FAMILY_VARIANTS])
 @pytest.mark.parametrize(
     "pieces",
     [[70], [32, 16, 22], [5, 40, 1, 24], [50] + [1] * 20],
@@ -46,7 +49,7 @@ def test_logits_equal_transformers(tiny: Tiny, blocks: Blocks, name: str, pieces
     torch.testing.assert_close(got, model.logits(ids)[ends], **TOLERANCE)
 
 
-@pytest.mark.parametrize("name", ["llama", "mistral-window", "qwen3"])
+@pytest.mark.parametrize("name", ["llama", "mistral-window", "qwen3", *FAMILY_VARIANTS])
 def test_mixed_batch_equals_transformers(tiny: Tiny, blocks: Blocks, name: str) -> None:
     model = tiny(name)
     runner = model.runner()
@@ -59,11 +62,24 @@ def test_mixed_batch_equals_transformers(tiny: Tiny, blocks: Blocks, name: str) 
         row.span(start, len(row.token_ids) - start) for row, start in zip(rows, starts, strict=True)
     )
     got = runner.logits(batch)
-    want = torch.stack([model.logits(row.token_ids)[-1] for row in rows])
-    torch.testing.assert_close(got, want, **TOLERANCE)
+    for row, logits in zip(rows, got, strict=True):
+        if name != "phi3-longrope" or len(row.token_ids) > ORIGINAL_LENGTH:
+            torch.testing.assert_close(logits, model.logits(row.token_ids)[-1], **TOLERANCE)
 
 
-@pytest.mark.parametrize("name", ["llama", "qwen2", "qwen3"])
+@pytest.mark.parametrize("max_model_len", [16, ORIGINAL_LENGTH])
+def test_longrope_serves_short_texts_with_short_factors(
+    tiny: Tiny, blocks: Blocks, max_model_len: int
+) -> None:
+    """What a deployment may serve at most decides, so that no text changes the keys cached for another."""
+    model, ids = tiny("phi3-longrope"), tokens(max_model_len)
+    got = fed(model.runner(max_model_len=max_model_len), Row(0, ids, blocks(32)), [10, max_model_len - 10])
+    torch.testing.assert_close(got, model.logits(ids)[[9, -1]], **TOLERANCE)
+
+
+@pytest.mark.parametrize(
+    "name", ["llama", "qwen2", "qwen3", "gemma2", "gemma3", "phi3", "gpt2", "opt", "mixtral", "qwen3-moe"]
+)
 def test_bfloat16_stays_near_float32(tiny: Tiny, blocks: Blocks, name: str) -> None:
     model, ids = tiny(name), tokens(40)
     row = Row(0, ids, blocks(40))
@@ -118,6 +134,19 @@ def test_wrong_weights_are_refused_by_name(
 ) -> None:
     with pytest.raises(BadWeights, match=message):
         changed_copy(tiny("llama"), tmp_path, change).runner()
+
+
+def test_checkpoints_of_the_bare_model_load_too(tiny: Tiny, blocks: Blocks, tmp_path: Path) -> None:
+    """As the first GPT-2 was published: no common prefix, and masks among the weights."""
+
+    def strip(tensors: dict[str, torch.Tensor]) -> None:
+        for name in list(tensors):
+            tensors[name.removeprefix("transformer.")] = tensors.pop(name)
+        tensors["h.0.attn.bias"] = torch.ones(1, 1, 256, 256, dtype=torch.uint8)
+
+    model, ids = tiny("gpt2"), tokens(20)
+    got = fed(changed_copy(model, tmp_path, strip).runner(), Row(0, ids, blocks(20)), [20])
+    torch.testing.assert_close(got[0], model.logits(ids)[-1], **TOLERANCE)
 
 
 def test_damaged_and_missing_files_are_refused(tiny: Tiny, tmp_path: Path) -> None:

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from engine.errors import UnsupportedModel
+from engine.families import FAMILIES
 from engine.models import DECODERS
-from engine.modelspec import FAMILIES, ModelSpec, read_spec
+from engine.modelspec import ModelSpec, read_spec
 from tests.unit.engine.conftest import TinyModel
 
 BASE: dict[str, Any] = {
@@ -95,11 +96,12 @@ def test_lora_targets_are_the_linear_modules(tiny: Callable[[str], TinyModel], n
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"architectures": ["GPT2LMHeadModel"]}, "architecture GPT2LMHeadModel .* LlamaForCausalLM, Mistral"),
+        ({"architectures": ["BloomForCausalLM"]}, "architecture BloomForCausalLM .* LlamaForCausalLM, Mist"),
         ({"architectures": "absent"}, "architecture \\(none named\\)"),
         ({"hidden_act": "gelu"}, "hidden_act gelu is not supported; supported: silu"),
         ({"quantization_config": {"bits": 4}}, "quantization .*bits.* supported: plain tensors"),
-        ({"rope_scaling": {"rope_type": "longrope"}}, "rope_type longrope .* default, linear"),
+        ({"rope_scaling": {"rope_type": "proportional"}}, "rope_type proportional .* default, linear"),
+        ({"rope_scaling": {"rope_type": "longrope"}}, "longrope short_factor is None; .* needs 8 numbers"),
         ({"partial_rotary_factor": 0.5}, "partial_rotary_factor 0.5"),
         ({"hidden_size": "absent", "vocab_size": "absent"}, "lacks hidden_size, vocab_size"),
     ],

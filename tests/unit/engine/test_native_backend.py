@@ -50,6 +50,19 @@ def test_backend_asked_for_is_the_one_that_runs(tiny: Tiny, backend: str, kind: 
     assert isinstance(build_runner(config(tiny("llama"), backend=backend))._model, kind)
 
 
+@pytest.mark.parametrize("name", ["gemma2", "gpt2", "mixtral"])
+def test_families_without_kernels_run_on_the_reference(
+    tiny: Tiny, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    with caplog.at_level(logging.WARNING, "engine"):
+        runner = build_runner(config(tiny(name)))
+    assert isinstance(runner._model, ReferenceModel)
+    (record,) = caplog.records
+    assert f"there are no kernels for the family {name}" in record.message
+    with pytest.raises(NativeUnavailable, match=f"family {name}"):
+        build_runner(config(tiny(name), backend="native"))
+
+
 def test_auto_falls_back_with_one_line(
     tiny: Tiny, no_compiler: None, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -46,8 +46,9 @@ def test_threads_are_set(tiny: Tiny) -> None:
         torch.set_num_threads(before)
 
 
-def test_greedy_decode_equals_generate(tiny: Tiny, blocks: Blocks) -> None:
-    model, prompt = tiny("qwen3"), [5, 9, 31, 77, 4]
+@pytest.mark.parametrize("name", ["qwen3", "gemma2", "gemma3", "phi3", "gpt2", "opt", "mixtral", "qwen3-moe"])
+def test_greedy_decode_equals_generate(tiny: Tiny, blocks: Blocks, name: str) -> None:
+    model, prompt = tiny(name), [5, 9, 31, 77, 4]
     runner = model.runner()
     row = Row(3, list(prompt), blocks(30), prompt_len=len(prompt))
     start = 0

@@ -18,7 +18,6 @@ UNSUPPORTED: list[tuple[str, Any]] = [
     ("modules_to_save", ["lm_head"]),
     ("trainable_token_indices", [1, 2]),
     ("target_parameters", ["mlp.experts.gate_up_proj"]),
-    ("fan_in_fan_out", True),
     ("layer_replication", [[0, 2], [1, 3]]),
     ("alora_invocation_tokens", [5]),
     ("use_qalora", True),
@@ -44,6 +43,14 @@ def test_a_feature_that_would_change_answers_is_refused_by_name(
     edit_config(adapter_folder, **{feature: value})
     with pytest.raises(UnsupportedFeature, match=f"^{feature} is not supported"):
         read_adapter(adapter_folder)
+
+
+def test_the_layout_of_the_base_weights_is_no_matter_of_the_adapter(
+    adapter_folder: Path, edit_config: Callable[..., None]
+) -> None:
+    before = read_adapter(adapter_folder).digest
+    edit_config(adapter_folder, fan_in_fan_out=True)
+    assert read_adapter(adapter_folder).digest == before
 
 
 BAD_FIELDS: list[tuple[str, Any]] = [

@@ -1,0 +1,69 @@
+"""Gemma 2 and 3: scaled embedding, norms before and after each part, windows in most layers, soft caps.
+
+Gemma 3 adds a norm on each head of q and k and a rotation of its own for the layers with a window. Which
+layers those are, the caps and the scales are facts of the ModelSpec.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from engine.attention.base import AttentionBackend
+from engine.models.base import ForwardBatch
+from engine.models.checkpoint import Checkpoint
+from engine.models.llama import gated_mlp, rotary_attention
+from engine.models.mlp import MLP
+from engine.models.norms import Norm, offset_rms_norm
+from engine.models.rope import Angles
+from engine.models.self_attention import SelfAttention
+from engine.models.stack import Rotations, StackedDecoder, TokenEmbedding, make_head
+from engine.modelspec import ModelSpec
+
+
+@dataclass(frozen=True, slots=True)
+class SandwichLayer:
+    """Attention and MLP, each between two norms and around a residual."""
+
+    before_attention: Norm
+    attention: SelfAttention
+    after_attention: Norm
+    before_mlp: Norm
+    mlp: MLP
+    after_mlp: Norm
+
+    def __call__(
+        self, x: Tensor, angles: Angles | None, batch: ForwardBatch, attention: AttentionBackend
+    ) -> Tensor:
+        x = x + self.after_attention(self.attention(self.before_attention(x), angles, batch, attention))
+        return x + self.after_mlp(self.mlp(self.before_mlp(x), batch.lora))
+
+
+def build(spec: ModelSpec, weights: Checkpoint, dtype: torch.dtype) -> StackedDecoder:
+    """Raises BadWeights."""
+    embedding = weights.take("model.embed_tokens.weight", (spec.vocab_size, spec.hidden_size))
+    return StackedDecoder(
+        embed=TokenEmbedding(embedding, spec.embedding_scale),
+        rotations=Rotations(spec, dtype),
+        layers=[_layer(spec, layer, weights) for layer in range(spec.num_layers)],
+        norm=offset_rms_norm(weights, "model.norm", spec.hidden_size, spec.rms_norm_eps),
+        head=make_head(spec, weights, embedding),
+    )
+
+
+def _layer(spec: ModelSpec, layer: int, weights: Checkpoint) -> SandwichLayer:
+    def norm(name: str) -> Norm:
+        return offset_rms_norm(
+            weights, f"{spec.layers_at}.{layer}.{name}", spec.hidden_size, spec.rms_norm_eps
+        )
+
+    return SandwichLayer(
+        before_attention=norm("input_layernorm"),
+        attention=rotary_attention(spec, layer, weights, offset_rms_norm),
+        after_attention=norm("post_attention_layernorm"),
+        before_mlp=norm("pre_feedforward_layernorm"),
+        mlp=gated_mlp(spec, layer, weights),
+        after_mlp=norm("post_feedforward_layernorm"),
+    )

@@ -1,0 +1,40 @@
+"""GPT-2: learned positions, LayerNorm, one product for q, k and v, matrices kept as [in, out]."""
+
+from __future__ import annotations
+
+import torch
+
+from engine.models.checkpoint import Checkpoint
+from engine.models.mlp import PlainMLP
+from engine.models.norms import layer_norm
+from engine.models.projection import Projection
+from engine.models.self_attention import SelfAttention
+from engine.models.stack import PositionedEmbedding, PreNormLayer, StackedDecoder, make_head
+from engine.modelspec import ModelSpec
+
+
+def build(spec: ModelSpec, weights: Checkpoint, dtype: torch.dtype) -> StackedDecoder:
+    """Raises BadWeights."""
+    size = spec.hidden_size
+    embedding = weights.take("transformer.wte.weight", (spec.vocab_size, size))
+    places = weights.take("transformer.wpe.weight", (spec.max_position, size))
+    return StackedDecoder(
+        embed=PositionedEmbedding(embedding, places),
+        rotations=None,
+        layers=[_layer(spec, layer, weights) for layer in range(spec.num_layers)],
+        norm=layer_norm(weights, "transformer.ln_f", size, spec.rms_norm_eps),
+        head=make_head(spec, weights, embedding),
+    )
+
+
+def _layer(spec: ModelSpec, layer: int, weights: Checkpoint) -> PreNormLayer:
+    def part(group: str, bias: bool) -> Projection:
+        return Projection(spec, layer, weights, group, bias, transposed=True)
+
+    prefix, size, eps = f"{spec.layers_at}.{layer}", spec.hidden_size, spec.rms_norm_eps
+    return PreNormLayer(
+        before_attention=layer_norm(weights, f"{prefix}.ln_1", size, eps),
+        attention=SelfAttention(spec, layer, part("qkv", spec.qkv_bias), part("o", spec.o_bias), None),
+        before_mlp=layer_norm(weights, f"{prefix}.ln_2", size, eps),
+        mlp=PlainMLP(spec.activation, part("up", spec.mlp_bias), part("down", spec.mlp_bias)),
+    )

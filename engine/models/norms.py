@@ -1,0 +1,70 @@
+"""Normalisation over the last dimension, its statistics taken in float32."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from engine.models.checkpoint import Checkpoint
+
+Norm: TypeAlias = Callable[[Tensor], Tensor]
+LoadNorm: TypeAlias = Callable[[Checkpoint, str, int, float], Norm]
+"""Takes weights, the module's name, the size of the last dimension, eps."""
+
+
+class RMSNorm:
+    """x / rms(x) * weight."""
+
+    def __init__(self, weight: Tensor, eps: float) -> None:
+        self._weight = weight
+        self._eps = eps
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return self._weight * _over_rms(x, self._eps).to(x.dtype)
+
+
+class OffsetRMSNorm:
+    """x / rms(x) * (1 + weight), the product in float32 too."""
+
+    def __init__(self, weight: Tensor, eps: float) -> None:
+        self._weight = 1.0 + weight.to(torch.float32)
+        self._eps = eps
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return (_over_rms(x, self._eps) * self._weight).to(x.dtype)
+
+
+class LayerNorm:
+    """(x - mean(x)) / sqrt(var(x) + eps) * weight + bias."""
+
+    def __init__(self, weight: Tensor, bias: Tensor, eps: float) -> None:
+        self._weight = weight
+        self._bias = bias
+        self._eps = eps
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return F.layer_norm(x, self._weight.shape, self._weight, self._bias, self._eps)
+
+
+def rms_norm(weights: Checkpoint, name: str, size: int, eps: float) -> Norm:
+    """A LoadNorm."""
+    return RMSNorm(weights.take(f"{name}.weight", (size,)), eps)
+
+
+def offset_rms_norm(weights: Checkpoint, name: str, size: int, eps: float) -> Norm:
+    """A LoadNorm."""
+    return OffsetRMSNorm(weights.take(f"{name}.weight", (size,)), eps)
+
+
+def layer_norm(weights: Checkpoint, name: str, size: int, eps: float) -> Norm:
+    """A LoadNorm."""
+    return LayerNorm(weights.take(f"{name}.weight", (size,)), weights.take(f"{name}.bias", (size,)), eps)
+
+
+def _over_rms(x: Tensor, eps: float) -> Tensor:
+    wide = x.to(torch.float32)
+    return wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)

@@ -1,0 +1,45 @@
+"""OPT: learned positions from row 2 on, LayerNorm before each part, ReLU."""
+
+from __future__ import annotations
+
+import torch
+
+from engine.models.checkpoint import Checkpoint
+from engine.models.mlp import PlainMLP
+from engine.models.norms import layer_norm
+from engine.models.projection import Projection
+from engine.models.self_attention import SelfAttention
+from engine.models.stack import PositionedEmbedding, PreNormLayer, StackedDecoder, make_head
+from engine.modelspec import ModelSpec
+
+_OFFSET = 2
+"""Rows of the table of positions before that of position 0."""
+
+
+def build(spec: ModelSpec, weights: Checkpoint, dtype: torch.dtype) -> StackedDecoder:
+    """Raises BadWeights."""
+    size = spec.hidden_size
+    embedding = weights.take("model.decoder.embed_tokens.weight", (spec.vocab_size, size))
+    table = (spec.max_position + _OFFSET, size)
+    return StackedDecoder(
+        embed=PositionedEmbedding(
+            embedding, weights.take("model.decoder.embed_positions.weight", table), _OFFSET
+        ),
+        rotations=None,
+        layers=[_layer(spec, layer, weights) for layer in range(spec.num_layers)],
+        norm=layer_norm(weights, "model.decoder.final_layer_norm", size, spec.rms_norm_eps),
+        head=make_head(spec, weights, embedding),
+    )
+
+
+def _layer(spec: ModelSpec, layer: int, weights: Checkpoint) -> PreNormLayer:
+    def part(group: str, bias: bool) -> Projection:
+        return Projection(spec, layer, weights, group, bias)
+
+    prefix, size, eps = f"{spec.layers_at}.{layer}", spec.hidden_size, spec.rms_norm_eps
+    return PreNormLayer(
+        before_attention=layer_norm(weights, f"{prefix}.self_attn_layer_norm", size, eps),
+        attention=SelfAttention(spec, layer, part("qkv", spec.qkv_bias), part("o", spec.o_bias), None),
+        before_mlp=layer_norm(weights, f"{prefix}.final_layer_norm", size, eps),
+        mlp=PlainMLP(spec.activation, part("up", spec.mlp_bias), part("down", spec.mlp_bias)),
+    )

@@ -1,0 +1,49 @@
+"""The modules of one group as one product, and the deltas its adapters add."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from engine.lora import LoraBatch
+from engine.models.checkpoint import Checkpoint
+from engine.models.linear import make_linear
+from engine.modelspec import ModelSpec
+
+
+class Projection:
+    """Group `group` of one layer: its modules' outputs side by side."""
+
+    def __init__(
+        self,
+        spec: ModelSpec,
+        layer: int,
+        weights: Checkpoint,
+        group: str,
+        bias: bool,
+        transposed: bool = False,
+    ) -> None:
+        """transposed: the checkpoint keeps [in, out]."""
+        self._layer = layer
+        self._group = group
+        shapes = spec.module_shapes()
+        matrices, biases = [], []
+        for module in spec.groups[group]:
+            name, shape = f"{spec.layers_at}.{layer}.{module}", shapes[module]
+            stored = weights.take(f"{name}.weight", shape[::-1] if transposed else shape)
+            matrices.append(stored.T.contiguous() if transposed else stored)
+            if bias:
+                biases.append(weights.take(f"{name}.bias", shape[:1]))
+        self._linear = make_linear(joined(matrices), joined(biases) if bias else None)
+
+    def __call__(self, x: Tensor, lora: LoraBatch | None) -> Tensor:
+        """x [T, in] -> [T, out of all modules]."""
+        y = self._linear(x)
+        if lora is not None:
+            lora.add_delta(self._layer, self._group, x, y)
+        return y
+
+
+def joined(tensors: list[Tensor]) -> Tensor:
+    """Rows of all, one after another; no copy of a single one."""
+    return tensors[0] if len(tensors) == 1 else torch.cat(tensors)
