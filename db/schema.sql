@@ -1375,7 +1375,7 @@ ALTER TABLE ONLY obs.feedback
     ADD CONSTRAINT feedback_pkey PRIMARY KEY (id);
 
 ALTER TABLE ONLY obs.feedback
-    ADD CONSTRAINT feedback_tenant_idempotency_key_key UNIQUE (tenant, idempotency_key);
+    ADD CONSTRAINT feedback_tenant_request_id_actor_idempotency_key_key UNIQUE (tenant, request_id, actor, idempotency_key);
 
 ALTER TABLE ONLY obs.request
     ADD CONSTRAINT request_pkey PRIMARY KEY (id);

@@ -117,6 +117,19 @@ def test_the_latest_thumb_wins_and_a_retry_adds_nothing(
     assert row["fb_explicit"] == -1
 
 
+def test_a_key_is_the_clients_own_two_users_may_choose_the_same(
+    db: Database, make_request: MakeRequest, make_feedback: MakeFeedback
+) -> None:
+    first, second = make_request(), make_request()
+    requests.insert_batch(db, [first, second])
+    acts = [
+        make_feedback(first.id, value=1, actor="ana", idempotency_key="click-1"),
+        make_feedback(first.id, value=1, actor="ben", idempotency_key="click-1"),
+        make_feedback(second.id, value=1, actor="ana", idempotency_key="click-1"),
+    ]
+    assert feedback.insert_batch(db, acts) == 3
+
+
 def test_acts_of_the_same_moment_are_told_apart_by_id(
     db: Database, make_request: MakeRequest, make_feedback: MakeFeedback
 ) -> None:

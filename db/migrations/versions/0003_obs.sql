@@ -113,7 +113,7 @@ CREATE TABLE obs.feedback (
     idempotency_key text,
     at timestamptz NOT NULL DEFAULT now(),
     recorded_at timestamptz NOT NULL DEFAULT clock_timestamp(),
-    UNIQUE (tenant, idempotency_key),
+    UNIQUE (tenant, request_id, actor, idempotency_key),
     CONSTRAINT value_fits_kind CHECK (CASE kind
         WHEN 'thumbs' THEN value IS NOT NULL AND value IN (-1, 1)
         WHEN 'regenerate' THEN value IS NULL
