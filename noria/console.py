@@ -17,7 +17,7 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) 
     """Print `rows` under `columns`; an empty table says so."""
     view = Table(title=title or None, title_justify="left", header_style="bold")
     for column in columns:
-        view.add_column(column, overflow="fold")
+        view.add_column(column, overflow="fold", no_wrap=column == columns[0])
     count = 0
     for row in rows:
         view.add_row(*("" if cell is None else str(cell) for cell in row))

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from db import migrate
 from db.database import Database
 from db.embedded import EmbeddedPostgres
+from db.errors import EmbeddedServerError
 from noria.settings import Settings
+
+_LOOK_EVERY_S = 5.0
 
 
 def embedded(settings: Settings) -> EmbeddedPostgres | None:
@@ -20,6 +24,19 @@ def database_url(settings: Settings) -> str:
     """URL of a running server; starts the embedded one if need be and leaves it running."""
     server = embedded(settings)
     return server.start() if server else str(settings.database.url)
+
+
+def keep_database(settings: Settings, report: Callable[[str], None]) -> None:
+    """Start the embedded server again whenever it is found dead; never returns."""
+    server = embedded(settings)
+    while True:
+        time.sleep(_LOOK_EVERY_S)
+        if server and not server.running():
+            report("postgres: found dead, starting again")
+            try:
+                server.start()
+            except EmbeddedServerError as error:
+                report(f"postgres: {error}")
 
 
 @contextmanager

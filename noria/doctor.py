@@ -36,6 +36,7 @@ def examine(settings: Settings) -> list[Finding]:
     """Every finding about this machine, in a fixed order."""
     checks: tuple[Callable[[Settings], Iterator[Finding]], ...] = (
         _python,
+        _compiler,
         _packages,
         _models,
         _resources,
@@ -47,6 +48,12 @@ def examine(settings: Settings) -> list[Finding]:
 def _python(_: Settings) -> Iterator[Finding]:
     version = platform.python_version()
     yield Finding("python", sys.version_info >= (3, 11), f"{version} (3.11 or newer is needed)")
+
+
+def _compiler(_: Settings) -> Iterator[Finding]:
+    found = next((path for name in ("g++", "clang++", "c++") if (path := shutil.which(name))), None)
+    detail = found or "none of g++, clang++, c++ is installed; steps would run on torch, more slowly"
+    yield Finding("C++ compiler", found is not None, detail)
 
 
 def _packages(_: Settings) -> Iterator[Finding]:

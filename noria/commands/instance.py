@@ -14,7 +14,7 @@ import typer
 
 from noria import options
 from noria.console import out, table
-from noria.database import embedded
+from noria.database import embedded, keep_database
 from noria.doctor import examine
 from noria.errors import InstanceError, InstanceRunning
 from noria.instance import Instance, running, state_of
@@ -43,7 +43,7 @@ def up(
     try:
         with running(settings, _report) as instance:
             _greet(instance)
-            signal.pause()
+            keep_database(settings, _report)
     except KeyboardInterrupt:
         out.print("stopped")
 
