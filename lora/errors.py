@@ -18,13 +18,14 @@ LoraError
 │   ├── InvalidDigest         not "sha256:" and 64 hexadecimal digits
 │   ├── NotInStore            no complete copy under this digest
 │   └── DamagedCopy           the bytes do not have the digest they are filed under
-├── AdapterBlocked            stopped by the local kill switch
+├── StopsUnusable             the file of the local kill switch cannot be read or written
 └── ResidencyClosed           the replica is shutting down
 
 A message says what was wrong, the value met and the value allowed. All of them survive pickling.
 """
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 _SHOWN = 8
@@ -177,12 +178,12 @@ class DamagedCopy(StoreError):
         super().__init__(f"the stored copy of {digest} is damaged ({found}); it is quarantined")
 
 
-class AdapterBlocked(LoraError):
-    """Stopped by the local kill switch."""
+class StopsUnusable(LoraError):
+    """The file of the local kill switch cannot be read or written."""
 
-    def __init__(self, digest: str) -> None:
-        self.digest = digest
-        super().__init__(f"adapter {digest} is blocked on this process")
+    def __init__(self, path: Path, reason: str) -> None:
+        self.path, self.reason = path, reason
+        super().__init__(f"the local stops in {path} cannot be used: {reason}")
 
 
 class ResidencyClosed(LoraError):

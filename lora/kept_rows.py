@@ -14,6 +14,8 @@ from db.rows import AdapterRow, BaseModelRow, EndpointRow, RegistryRows
 
 _Row = TypeVar("_Row", BaseModelRow, EndpointRow, AdapterRow)
 
+REGISTRY_FILE = "registry.json"
+
 logger = logging.getLogger(__name__)
 
 

@@ -73,10 +73,8 @@ class RegistrySnapshot:
     """Ids of adapters that keep their part in an endpoint and may not answer for it here."""
 
     @classmethod
-    def from_rows(
-        cls, rows: RegistryRows, *, blocked: Set[str] = frozenset(), stopped: Set[str] = frozenset()
-    ) -> "RegistrySnapshot":
-        """Index the rows. `blocked` digests answer nobody, canaries in `stopped` (ids) no endpoint.
+    def from_rows(cls, rows: RegistryRows, *, blocked: Set[str] = frozenset()) -> "RegistrySnapshot":
+        """Index the rows. `blocked` digests answer nobody.
 
         In the place of a canary the prod adapter answers then, in the place of that the base model.
         """
@@ -94,11 +92,7 @@ class RegistrySnapshot:
             _targets=_index_names(rows, adapters),
             _prod={row.endpoint: row for row in rows.adapters if row.status == "prod" and row.endpoint},
             _canaries={endpoint: tuple(found) for endpoint, found in canaries.items()},
-            _held={
-                row.id
-                for row in rows.adapters
-                if row.digest in blocked or (row.status == "canary" and row.id in stopped)
-            },
+            _held={row.id for row in rows.adapters if row.digest in blocked},
         )
 
     def resolve(self, name: str) -> Target | None:

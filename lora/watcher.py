@@ -1,8 +1,8 @@
 """Keeps the newest registry snapshot of a process: woken by notifications, and polling because they get lost.
 
 With the source away it keeps the last good snapshot and says how old it is; one that starts meanwhile begins
-with what was last kept on this machine. A local kill switch blocks a digest or stops a canary in this
-process, with or without the database.
+with what was last kept on this machine. The local kill switch is followed on a thread of its own, so that a
+database which hangs cannot delay it.
 """
 
 import logging
@@ -14,6 +14,7 @@ from typing import Protocol
 from db.rows import RegistryRows
 from lora.kept_rows import KeptRows
 from lora.registry import RegistrySnapshot
+from lora.stops import StopsFile
 
 logger = logging.getLogger(__name__)
 
@@ -35,10 +36,11 @@ class RegistrySource(Protocol):
 
 
 class RegistryWatcher:
-    """One thread that follows the registry.
+    """One thread that follows the registry, one that follows the local kill switch.
 
-    `on_change` is called with each new snapshot, on this thread or on that of whoever uses the kill switch.
-    `kept` remembers the rows for a start without the source. Every attribute may be read from any thread.
+    `on_change` is called with each new snapshot, on either thread. `kept` remembers the rows for a start
+    without the source. `stops` names the versions that answer nobody here. Every attribute may be read from
+    any thread.
     """
 
     def __init__(
@@ -48,13 +50,18 @@ class RegistryWatcher:
         *,
         poll_s: float = 2.0,
         kept: KeptRows | None = None,
+        stops: StopsFile | None = None,
     ) -> None:
-        self._source, self._on_change, self._poll_s, self._kept = source, on_change, poll_s, kept
-        self._lock = threading.RLock()  # on_change may use the kill switch
+        self._source, self._on_change, self._poll_s = source, on_change, poll_s
+        self._kept, self._stops = kept, stops
+        self._lock = threading.Lock()
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._follow, name="registry-watcher", daemon=True)
+        self._threads = [threading.Thread(target=self._follow, name="registry-watcher", daemon=True)]
+        if stops is not None:
+            self._threads.append(
+                threading.Thread(target=self._follow_stops, args=(stops,), name="local-stops", daemon=True)
+            )
         self._blocked: frozenset[str] = frozenset()
-        self._stopped: frozenset[str] = frozenset()
         self._rows: RegistryRows | None = None
         self._snapshot: RegistrySnapshot | None = None
         self._confirmed = False  # whether the source itself has been read
@@ -62,20 +69,24 @@ class RegistryWatcher:
 
     def start(self) -> None:
         """Read the registry once, then follow it. Raises what the source raises unless something is kept."""
+        if self._stops is not None:
+            self._heed(self._stops.latest())
         try:
             self._refresh()
         except Exception as error:  # whatever it is, what is kept serves better than nothing
             if not self._recall():
                 raise
             self._warn(error)
-        self._thread.start()
+        for thread in self._threads:
+            thread.start()
 
     def close(self) -> None:
         """Stop following; the last snapshot stays."""
         self._stop.set()
         self._source.close()
-        if self._thread.is_alive():
-            self._thread.join()
+        for thread in self._threads:
+            if thread.is_alive():
+                thread.join()
 
     @property
     def snapshot(self) -> RegistrySnapshot:
@@ -95,34 +106,9 @@ class RegistryWatcher:
         return not self._confirmed or self.age_s > _STALE_AFTER_POLLS * self._poll_s
 
     @property
-    def local_stops(self) -> dict[str, list[str]]:
-        """What the kill switch holds back here: {"digests": [...], "canaries": [...]}, empty if nothing."""
-        stops = {"digests": sorted(self._blocked), "canaries": sorted(self._stopped)}
-        return {kind: names for kind, names in stops.items() if names}
-
-    def block(self, digest: str) -> None:
-        """Serve this adapter version no more in this process."""
-        with self._lock:
-            self._blocked |= {digest}
-            self._publish()
-
-    def unblock(self, digest: str) -> None:
-        """Take back block()."""
-        with self._lock:
-            self._blocked -= {digest}
-            self._publish()
-
-    def stop_canary(self, adapter_id: str) -> None:
-        """Give this canary no share in this process; its id stays resolvable if it is loaded."""
-        with self._lock:
-            self._stopped |= {adapter_id}
-            self._publish()
-
-    def resume_canary(self, adapter_id: str) -> None:
-        """Take back stop_canary()."""
-        with self._lock:
-            self._stopped -= {adapter_id}
-            self._publish()
+    def local_stops(self) -> list[str]:
+        """Digests that the local kill switch holds back here."""
+        return sorted(self._blocked)
 
     def _follow(self) -> None:
         while not self._stop.is_set():
@@ -133,6 +119,23 @@ class RegistryWatcher:
                 self._refresh()
             except Exception as error:  # this thread must outlive every failure of the source
                 self._warn(error)
+
+    def _follow_stops(self, stops: StopsFile) -> None:
+        while not self._stop.wait(self._poll_s):
+            try:
+                self._heed(stops.latest())
+            except Exception:  # this thread must outlive every failure of on_change
+                logger.exception("a change of the local stops was not told to all")
+
+    def _heed(self, stops: frozenset[str]) -> None:
+        with self._lock:
+            if stops == self._blocked:
+                return
+            self._blocked = stops
+            logger.warning(
+                "local stops: %s", ", ".join(sorted(stops)) or "none", extra={"action": "local_stops"}
+            )
+            self._publish()
 
     def _warn(self, error: Exception) -> None:
         logger.warning(
@@ -175,6 +178,6 @@ class RegistryWatcher:
         """Called with the lock held, so that snapshots follow one another in order."""
         if self._rows is None:
             return
-        self._snapshot = RegistrySnapshot.from_rows(self._rows, blocked=self._blocked, stopped=self._stopped)
+        self._snapshot = RegistrySnapshot.from_rows(self._rows, blocked=self._blocked)
         if self._on_change is not None:
             self._on_change(self._snapshot)

@@ -10,7 +10,7 @@ from db.errors import DbError
 from engine.errors import EngineError
 from evals.errors import EvalError
 from lora.errors import LoraError
-from noria.commands import database, instance, loop, registry, rollout
+from noria.commands import database, instance, loop, registry, rollout, stops
 from noria.console import err
 from noria.errors import NoriaError
 from pipeline.errors import PipelineError
@@ -23,7 +23,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for group in (instance.app, loop.app, rollout.app):
+for group in (instance.app, loop.app, rollout.app, stops.app):
     app.registered_commands += group.registered_commands
 app.add_typer(loop.dataset, name="dataset")
 app.add_typer(rollout.canary, name="canary")

@@ -49,7 +49,7 @@ def app_config(settings: Settings, url: str, folders: Mapping[str, Path]) -> App
         ),
         database_url=url,
         store_root=settings.store_root,
-        cache_root=settings.data / "cache",
+        cache_root=settings.cache_root,
         spool_dir=settings.data / "spool",
         adapter_roots=settings.adapter_roots,
         admin_key=settings.server.admin_key,

@@ -6,6 +6,7 @@ NoriaError
         InstanceRunning  the data folder belongs to a running instance
         NotRunning       a running instance is needed and there is none
     ModelSourceError     a base model's source cannot be used
+    StopError            an adapter cannot be stopped or resumed on this machine
 """
 
 
@@ -31,3 +32,7 @@ class NotRunning(InstanceError):
 
 class ModelSourceError(NoriaError):
     """A base model's source cannot be used."""
+
+
+class StopError(NoriaError):
+    """An adapter cannot be stopped or resumed on this machine."""

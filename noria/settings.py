@@ -126,6 +126,11 @@ class Settings(_Section):
         return self.store.root or self.data / "store"
 
     @property
+    def cache_root(self) -> Path:
+        """Folder of what the processes of this machine keep: adapters, the last registry, local stops."""
+        return self.data / "cache"
+
+    @property
     def adapter_roots(self) -> tuple[Path, ...]:
         """Folders from which the admin API may load."""
         return self.store.adapter_roots or (self.data / "adapters",)

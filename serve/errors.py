@@ -262,7 +262,7 @@ TABLE: dict[type[Exception], Row] = {
     lora.errors.InvalidDigest: _INTERNAL,
     lora.errors.NotInStore: _busy("adapter_unavailable"),
     lora.errors.DamagedCopy: _busy("adapter_unavailable"),
-    lora.errors.AdapterBlocked: _busy("adapter_blocked"),
+    lora.errors.StopsUnusable: _INTERNAL,
     lora.errors.ResidencyClosed: _busy("replica_stopping"),
     db.errors.DatabaseAway: _busy("database_unavailable"),
     db.errors.NotFound: _bad("not_found", 404),

@@ -17,9 +17,10 @@ import db.requests
 from db.database import Database
 from db.errors import DbError
 from db.rows import FeedbackRecord, RequestRecord
-from lora.kept_rows import KeptRows
+from lora.kept_rows import REGISTRY_FILE, KeptRows
 from lora.registry import RegistrySnapshot
 from lora.registry_source import DatabaseSource
+from lora.stops import STOPS_FILE, StopsFile
 from lora.store import FileStore
 from lora.watcher import RegistryWatcher
 from serve.admin import AdapterAdmin
@@ -62,8 +63,11 @@ class Gateway:
         self.config = config
         self.id = f"gateway-{uuid4().hex[:8]}"
         self.database = Database(config.database_url)
-        kept = KeptRows(config.cache_root / "registry.json")
-        self.watcher = RegistryWatcher(DatabaseSource(config.database_url), kept=kept)
+        self.watcher = RegistryWatcher(
+            DatabaseSource(config.database_url),
+            kept=KeptRows(config.cache_root / REGISTRY_FILE),
+            stops=StopsFile(config.cache_root / STOPS_FILE),
+        )
         models = {model.name: load_model(model) for model in config.models}
         self.router = Router(self._snapshot, models)
         self.fleet = Fleet(
@@ -109,7 +113,7 @@ class Gateway:
         health = self._health()
         replicas = {model.name: len(self.fleet.members(model.name)) for model in self.config.models}
         lost = health.records_dropped + health.records_refused
-        fine = health.database_ok and not self.watcher.local_stops and not lost and not health.rows_stranded
+        fine = health.database_ok and not (health.local_stops or lost or health.rows_stranded)
         status = "unavailable" if not all(replicas.values()) else "ok" if fine else "degraded"
         return {
             "status": status,
@@ -137,6 +141,7 @@ class Gateway:
         return Health(
             database_ok=state.database_ok and not self.watcher.stale,
             registry_stale_s=self.watcher.age_s if self.watcher.stale else 0.0,
+            local_stops=len(self.watcher.local_stops),
             spool_bytes=self.spool.bytes,
             records_stored=state.stored,
             records_dropped=self.keeper.dropped,

@@ -52,6 +52,7 @@ class Health:
 
     database_ok: bool = True
     registry_stale_s: float = 0.0
+    local_stops: int = 0
     spool_bytes: int = 0
     records_stored: int = 0
     records_dropped: int = 0
@@ -216,6 +217,9 @@ def _surroundings(health: Health) -> Iterable[Metric]:
     yield GaugeMetricFamily("noria:database_up", "The database answers.", value=health.database_ok)
     yield GaugeMetricFamily(
         "noria:registry_stale_seconds", "Age of the registry.", value=health.registry_stale_s
+    )
+    yield GaugeMetricFamily(
+        "noria:local_stops", "Adapter versions that are stopped on this machine.", value=health.local_stops
     )
     yield GaugeMetricFamily("noria:spool_bytes", "Records not in the database yet.", value=health.spool_bytes)
     yield CounterMetricFamily("noria:records_stored", "Records stored.", value=health.records_stored)

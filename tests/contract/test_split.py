@@ -6,11 +6,13 @@ from typing import Any
 
 import httpx
 import pytest
+from typer.testing import CliRunner
 
 import db.promotion
 import db.registry
 import db.requests
 from lora.registry import bucket
+from noria.cli import app
 
 ENDPOINT = "split"
 
@@ -104,15 +106,28 @@ def test_a_promotion_by_sql_takes_over_and_a_rollback_gives_back(served: Any, ar
     served.until(lambda: answers_with(f"{ENDPOINT}-v1"))
 
 
+def operate(served: Any, *words: str) -> str:
+    """What the noria command prints, in the data folder of the platform."""
+    done = CliRunner().invoke(app, [*words, "--data", str(served.config.cache_root.parent)])
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
 def test_the_kill_switch_works_without_the_database(served: Any, arms: dict[str, str]) -> None:
-    served.gateway.watcher.block(arms["v1"])
-    try:
+    prod = f"{ENDPOINT}-v1"
+    with served.another(database_url="postgresql://nobody@127.0.0.1:1/nothing") as alone:
+        assert ask(alone, "carl").headers["x-noria-adapter"] == prod
+        operate(served, "stop", prod)
+        assert prod in operate(served, "stops", "--json")
+        for gateway in (alone, served):
+            served.until(lambda url=gateway: ask(url, "carl").headers["x-noria-variant"] == "base")
+            health = httpx.get(f"{gateway.url}/health").json()
+            assert (health["status"], health["local_stops"]) == ("degraded", [arms["v1"]])
+            assert "noria:local_stops 1.0" in httpx.get(f"{gateway.url}/metrics").text
         answer = ask(served, "carl")
-        assert answer.headers["x-noria-variant"] == "base"
-        with served.http as http:
-            assert http.get("/health").json()["status"] == "degraded"
-    finally:
-        served.gateway.watcher.unblock(arms["v1"])
+        operate(served, "resume", arms["v1"])
+        served.until(lambda: ask(alone, "carl").headers["x-noria-adapter"] == prod)
     row = served.until(lambda: db.requests.get(served.database, answer.headers["x-noria-request-id"]))
-    assert (row["adapter_id"], row["assigned_adapter_id"]) == (None, f"{ENDPOINT}-v1")
-    assert ask(served, "carl").headers["x-noria-adapter"] == f"{ENDPOINT}-v1"
+    assert (row["adapter_id"], row["assigned_adapter_id"]) == (None, prod)
+    served.until(lambda: ask(served, "carl").headers["x-noria-adapter"] == prod)
+    assert served.gateway.watcher.local_stops == []

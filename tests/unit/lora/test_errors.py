@@ -1,6 +1,7 @@
 """Errors cross process borders, so each must come back from a pickle as it went in."""
 
 import pickle
+from pathlib import Path
 
 import pytest
 
@@ -21,7 +22,7 @@ SAMPLES = [
     errors.InvalidDigest("x"),
     errors.NotInStore("sha256:x"),
     errors.DamagedCopy("sha256:x", "sha256:y"),
-    errors.AdapterBlocked("sha256:x"),
+    errors.StopsUnusable(Path("stops.json"), "damaged"),
     errors.ResidencyClosed(),
 ]
 

@@ -154,14 +154,14 @@ def test_raising_the_share_moves_nobody_back() -> None:
     assert all(small < large for small, large in itertools.pairwise(shares))
 
 
-def test_blocked_and_stopped_adapters_give_way() -> None:
+def test_blocked_adapters_give_way() -> None:
     rows = _rows(
         _adapter("p", status="prod", loaded=True),
         _adapter("c", status="canary", canary_start=0, traffic_pct=100.0, loaded=True),
     )
-    stopped = RegistrySnapshot.from_rows(rows, stopped={"c"})
-    assert _variant(stopped, "support", "u") == ("prod", "p")
-    assert _variant(stopped, "c", "u") == ("direct", "c")
+    canary_blocked = RegistrySnapshot.from_rows(rows, blocked={"sha256:c"})
+    assert _variant(canary_blocked, "support", "u") == ("prod", "p")
+    assert canary_blocked.resolve("c") is None
     blocked = RegistrySnapshot.from_rows(rows, blocked={"sha256:c", "sha256:p"})
     assert _variant(blocked, "support", "u") == ("base", None)
     assert blocked.resolve("c") is None
@@ -180,7 +180,7 @@ def test_what_the_split_dealt_is_told_also_where_the_kill_switch_makes_another_a
     target = free.resolve("support")
     assert target is not None
     held = (
-        RegistrySnapshot.from_rows(rows, stopped={"c"}),
+        RegistrySnapshot.from_rows(rows, blocked={"sha256:c"}),
         RegistrySnapshot.from_rows(rows, blocked={"sha256:c", "sha256:p"}),
     )
     for snapshot in (free, *held):

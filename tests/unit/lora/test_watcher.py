@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,12 +13,14 @@ from db.errors import DatabaseAway
 from db.rows import AdapterRow, BaseModelRow, EndpointRow, RegistryRows
 from lora.kept_rows import KeptRows
 from lora.registry import RegistrySnapshot
+from lora.stops import StopsFile
 from lora.watcher import RegistryWatcher
 
 THEN = datetime(2026, 1, 1, tzinfo=UTC)
 PATIENCE_S = 20.0
+DIGEST = "sha256:" + "a" * 64
 ADAPTER = AdapterRow(
-    id="a", digest="sha256:a", base_model="tiny", endpoint="support", status="canary", traffic_pct=100.0,
+    id="a", digest=DIGEST, base_model="tiny", endpoint="support", status="canary", traffic_pct=100.0,
     canary_start=0, loaded=True, store_uri="", config={}, bytes=1, parent=None, replaced=None, run_id=None,
     created_at=THEN,
 )  # fmt: skip
@@ -40,6 +43,18 @@ class FakeSource:
         self.rows, self.away, self.deaf = ROWS, False, False
         self.snapshots = self.polls = 0
         self._woken = threading.Event()
+        self._flowing = threading.Event()
+        self._flowing.set()
+
+    @contextmanager
+    def hanging(self) -> Iterator[None]:
+        """Every read that begins in the block lasts to its end; one has begun."""
+        polls = self.polls
+        self._flowing.clear()
+        while self.polls == polls:
+            threading.Event().wait(0.005)
+        yield
+        self._flowing.set()
 
     def change(self, *, notify: bool = True) -> None:
         self.rows = replace(self.rows, epoch=self.rows.epoch + 1)
@@ -48,6 +63,7 @@ class FakeSource:
 
     def epoch(self) -> int:
         self.polls += 1
+        self._flowing.wait(PATIENCE_S)
         self._check()
         return self.rows.epoch
 
@@ -98,9 +114,11 @@ Start = Callable[..., tuple[RegistryWatcher, FakeSource, Changes]]
 def start() -> Iterator[Start]:
     running: list[RegistryWatcher] = []
 
-    def begin(poll_s: float = 0.01) -> tuple[RegistryWatcher, FakeSource, Changes]:
+    def begin(
+        poll_s: float = 0.01, stops: StopsFile | None = None
+    ) -> tuple[RegistryWatcher, FakeSource, Changes]:
         source, changes = FakeSource(), Changes()
-        watcher = RegistryWatcher(source, changes, poll_s=poll_s)
+        watcher = RegistryWatcher(source, changes, poll_s=poll_s, stops=stops)
         running.append(watcher)
         watcher.start()
         return watcher, source, changes
@@ -245,30 +263,66 @@ def test_a_callback_that_fails_does_not_end_the_thread(start: Start, monkeypatch
     assert changes.wait_for(3)
 
 
-def test_the_kill_switch_blocks_and_unblocks_a_digest(start: Start) -> None:
-    watcher, source, changes = start()
-    watcher.block("sha256:a")
-    assert watcher.snapshot.resolve("a") is None
-    assert watcher.local_stops == {"digests": ["sha256:a"]}
-    source.change()
-    assert changes.wait_for(2)
-    assert watcher.snapshot.resolve("a") is None
-    watcher.unblock("sha256:a")
-    assert watcher.snapshot.resolve("a") is not None
-    assert watcher.local_stops == {}
-
-
-def test_the_kill_switch_works_while_the_source_is_away(start: Start) -> None:
-    watcher, source, _ = start()
-    source.away = True
+def answering(watcher: RegistryWatcher) -> str | None:
     target = watcher.snapshot.resolve("support")
     assert target is not None
-    assert watcher.snapshot.assign(target, "u").variant == "canary"
-    watcher.stop_canary("a")
-    assert watcher.snapshot.assign(target, "u").variant == "base"
-    assert watcher.local_stops == {"canaries": ["a"]}
-    watcher.resume_canary("a")
-    assert watcher.snapshot.assign(target, "u").variant == "canary"
+    return watcher.snapshot.assign(target, "u").adapter_id
+
+
+@pytest.fixture
+def stops(tmp_path: Path) -> StopsFile:
+    return StopsFile(tmp_path / "stops.json")
+
+
+@pytest.mark.parametrize("away", [False, True])
+def test_a_stop_takes_effect_and_is_taken_back(start: Start, stops: StopsFile, away: bool) -> None:
+    watcher, source, changes = start(stops=stops)
+    source.away = away
+    assert answering(watcher) == "a"
+    stops.add(DIGEST)
+    assert changes.wait_until(lambda: len(changes.epochs) == 2)
+    assert (answering(watcher), watcher.snapshot.resolve("a")) == (None, None)
+    assert watcher.local_stops == [DIGEST]
+    stops.remove(DIGEST)
+    assert changes.wait_until(lambda: len(changes.epochs) == 3)
+    assert answering(watcher) == "a"
+    assert watcher.local_stops == []
+
+
+def test_a_source_that_hangs_does_not_delay_a_stop(start: Start, stops: StopsFile) -> None:
+    watcher, source, changes = start(stops=stops)
+    with source.hanging():
+        stops.add(DIGEST)
+        assert changes.wait_until(lambda: len(changes.epochs) == 2)
+        assert answering(watcher) is None
+
+
+def test_what_is_stopped_at_the_start_never_answers(start: Start, stops: StopsFile) -> None:
+    stops.add(DIGEST)
+    watcher, source, changes = start(stops=stops)
+    assert answering(watcher) is None
+    source.change()
+    assert changes.wait_for(2)
+    assert answering(watcher) is None
+
+
+def test_stops_go_on_being_read_after_a_callback_failed(
+    start: Start, stops: StopsFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watcher, _, changes = start(stops=stops)
+    failed = threading.Event()
+
+    def explode(snapshot: RegistrySnapshot) -> None:
+        failed.set()
+        raise ValueError(snapshot.epoch)
+
+    monkeypatch.setattr(watcher, "_on_change", explode)
+    stops.add(DIGEST)
+    assert failed.wait(PATIENCE_S)
+    monkeypatch.setattr(watcher, "_on_change", changes)
+    stops.remove(DIGEST)
+    assert changes.wait_until(lambda: len(changes.epochs) == 2)
+    assert answering(watcher) == "a"
 
 
 def test_closing_twice_and_before_the_start_is_harmless() -> None:
