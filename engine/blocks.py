@@ -19,7 +19,10 @@ from engine.errors import IntegrityError
 
 
 class BlockPool:
-    """Hands out block ids 0 .. num_blocks - 1."""
+    """Hands out block ids 0 .. num_blocks - 1.
+
+    evictions: cached blocks given up for new content, since the start.
+    """
 
     def __init__(self, num_blocks: int) -> None:
         self.num_blocks = num_blocks
@@ -28,6 +31,7 @@ class BlockPool:
         self._by_key: dict[bytes, int] = {}
         self._empty = list(reversed(range(num_blocks)))
         self._idle: OrderedDict[int, None] = OrderedDict()
+        self.evictions = 0
 
     @property
     def num_free(self) -> int:
@@ -95,6 +99,7 @@ class BlockPool:
     def _evict(self) -> int:
         block, _ = self._idle.popitem(last=False)
         self._drop_key(block)
+        self.evictions += 1
         return block
 
     def _drop_key(self, block: int) -> None:

@@ -59,7 +59,9 @@ class Engine:
 
     def _make_scheduler(self) -> tuple[BlockPool, Scheduler]:
         pool = BlockPool(self._room.num_blocks)
-        limits = Limits(self._config.max_num_seqs, self._config.max_batched_tokens)
+        config = self._config
+        watermark = int(config.watermark * pool.num_blocks)
+        limits = Limits(config.max_num_seqs, config.max_batched_tokens, config.policy, watermark)
         scheduler = Scheduler(limits, pool, self._scheduling, prefix_cache=self._config.prefix_cache)
         return pool, scheduler
 
@@ -138,7 +140,7 @@ class Engine:
         return self._slots.snapshot()
 
     def stats(self) -> EngineStats:
-        return snapshot(self._steps, self._scheduler, self._pool)
+        return snapshot(self._steps, self._scheduler, self._pool, self._runner.block_bytes)
 
     def generate(
         self, prompts: Ordered[Ordered[int]], sampling: SamplingParams, adapter: str | None = None

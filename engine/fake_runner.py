@@ -44,6 +44,7 @@ class FakeRunner:
     """
 
     num_blocks: int = 64
+    block_bytes: int = 1024
     model_len: int = 1024
     vocab_size: int = 97
     eos_token_ids: frozenset[int] = frozenset({EOS})

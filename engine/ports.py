@@ -21,6 +21,10 @@ class ModelRunner(Protocol):
         """KV blocks it has, ids 0 .. num_blocks - 1 (config.num_blocks, or what kv_bytes holds)."""
 
     @property
+    def block_bytes(self) -> int:
+        """Bytes of one KV block, all layers together."""
+
+    @property
     def model_len(self) -> int:
         """Positions the model was made for."""
 

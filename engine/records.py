@@ -6,7 +6,7 @@ Knows no tensors, no threads and no policy.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from engine.sampling import SamplingParams
@@ -21,6 +21,7 @@ __all__ = [
     "SamplingParams",
     "ScheduledSeq",
     "SlotInfo",
+    "Spread",
     "StepPlan",
     "TokenEvent",
     "TokenLogprob",
@@ -61,6 +62,7 @@ class RequestStats:
     """Account of one finished request; times in seconds, `decode_s` runs from the first token on.
 
     cached_tokens: prompt tokens whose keys and values were found in the prefix cache.
+    blocks: KV blocks it held at most.
     """
 
     prompt_tokens: int
@@ -70,6 +72,7 @@ class RequestStats:
     queue_s: float
     prefill_s: float
     decode_s: float
+    blocks: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,11 +105,23 @@ class SlotInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class Spread:
+    """How often a size occurred: counts[i] of sizes up to 2 ** i and above the bound before."""
+
+    counts: tuple[int, ...] = ()
+    total: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class EngineStats:
     """Gauges of this moment and counters since the start.
 
     blocks_free: blocks no sequence uses, of which blocks_cached hold a prefix that may be found again.
+    kv_bytes_total, kv_bytes_used: of the KV pool, and of the blocks that sequences use.
+    live_tokens: tokens of running sequences whose keys and values are cached.
     prefix_queries, prefix_hits: prompt tokens looked up, and those found.
+    admissions: sequences that began to run, again after a preemption. evictions: cached blocks given up.
+    last_batch_seqs, last_batch_tokens: of the last step; seqs_by_step, tokens_by_step: of all steps.
     failed_steps: steps the runner could not finish; consecutive_failures of them in a row until now.
     """
 
@@ -117,6 +132,11 @@ class EngineStats:
     blocks_cached: int = 0
     prefix_queries: int = 0
     prefix_hits: int = 0
+    kv_bytes_total: int = 0
+    kv_bytes_used: int = 0
+    live_tokens: int = 0
+    admissions: int = 0
+    evictions: int = 0
     preemptions: int = 0
     steps: int = 0
     failed_steps: int = 0
@@ -124,6 +144,9 @@ class EngineStats:
     prompt_tokens: int = 0
     generated_tokens: int = 0
     last_batch_tokens: int = 0
+    last_batch_seqs: int = 0
+    seqs_by_step: Spread = field(default_factory=Spread)
+    tokens_by_step: Spread = field(default_factory=Spread)
 
 
 @dataclass(frozen=True, slots=True)

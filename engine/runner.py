@@ -16,15 +16,21 @@ from engine.sampler import sample
 class Runner:
     """The ModelRunner over real tensors. Called from one thread at a time."""
 
-    def __init__(self, spec: ModelSpec, model: StepModel, num_blocks: int) -> None:
+    def __init__(self, spec: ModelSpec, model: StepModel, num_blocks: int, block_bytes: int) -> None:
         self._spec = spec
         self._model = model
         self._num_blocks = num_blocks
+        self._block_bytes = block_bytes
 
     @property
     def num_blocks(self) -> int:
         """KV blocks, ids 0 .. num_blocks - 1."""
         return self._num_blocks
+
+    @property
+    def block_bytes(self) -> int:
+        """Bytes of one KV block, all layers together."""
+        return self._block_bytes
 
     @property
     def model_len(self) -> int:
@@ -69,7 +75,8 @@ def build_runner(config: EngineConfig) -> Runner:
     """
     spec = read_spec(config.model)
     num_blocks = _num_blocks(config, spec)
-    return Runner(spec, open_model(config, spec, num_blocks), num_blocks)
+    model = open_model(config, spec, num_blocks)
+    return Runner(spec, model, num_blocks, spec.block_bytes(config.dtype))
 
 
 def _num_blocks(config: EngineConfig, spec: ModelSpec) -> int:

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 
 from engine.blocks import BlockPool
 from engine.budget import TokenBudget
+from engine.config import Policy
 from engine.errors import IntegrityError
+from engine.policies import claim, room
 from engine.records import ScheduledSeq, StepPlan
 from engine.sequence import Sequence
 from engine.tables import BlockTables
@@ -21,16 +23,19 @@ from engine.waiting import WaitingQueue
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Sequences that run at once, and tokens computed in a step (at least one for each of them)."""
+    """Sequences that run at once, tokens computed in a step (at least one for each), admission's terms."""
 
     max_num_seqs: int
     max_batched_tokens: int
+    policy: Policy = "max_utilization"
+    watermark_blocks: int = 0
 
 
 @dataclass(slots=True)
 class SchedulerCounters:
-    """Counted since the start; lookups and hits are prompt tokens."""
+    """Counted since the start; admissions also of those preempted; lookups and hits are prompt tokens."""
 
+    admissions: int = 0
     preemptions: int = 0
     prefix_queries: int = 0
     prefix_hits: int = 0
@@ -90,16 +95,16 @@ class Scheduler:
 
     def _admit(self, shares: dict[Sequence, int], budget: TokenBudget) -> None:
         """Let waiting sequences run, strictly in order, while tokens, places and blocks last."""
-        # What the running ones' pending tokens still claim is not free, nor is one block each to go on.
-        room = self._pool.num_free - sum(seq.missing_blocks + 1 for seq in self.running)
-        while self.waiting and budget.left and len(self.running) < self._limits.max_num_seqs:
+        limits = self._limits
+        left = room(limits.policy, self._pool, self.running, limits.watermark_blocks)
+        while self.waiting and budget.left and len(self.running) < limits.max_num_seqs:
             seq = self.waiting.first
             prefix = self._tables.find_prefix(seq)
-            cost = self._tables.cost(seq, prefix)
-            if cost > room or not self._can_promise(seq):
+            cost = claim(limits.policy, seq) - self._tables.saving(prefix)
+            if cost > left or not self._can_promise(seq):
                 return
             self._start(seq, prefix)
-            room -= cost + 1
+            left -= cost
             shares[seq] = budget.take(seq.pending)
             self._tables.grow(seq, shares[seq])
 
@@ -113,6 +118,7 @@ class Scheduler:
         self._tables.begin(seq, prefix)
         seq.state = "running"
         insort(self.running, seq, key=lambda other: other.order)
+        self.counters.admissions += 1
         if seq.preemptions == 0:
             seq.cached_tokens = seq.num_computed
             self.counters.prefix_queries += seq.prompt_len

@@ -22,7 +22,7 @@ class Sequence:
 
     max_tokens: the request's own, clamped to the model length. stop_ids: every token that ends it.
     seed: the request's own or one drawn for it. added_at and later times: seconds, monotonic.
-    table: block ids, owned (one reference each) by this sequence while it runs.
+    table: block ids, owned (one reference each) by this sequence while it runs. most_blocks: of its life.
     """
 
     seq_id: int
@@ -39,6 +39,7 @@ class Sequence:
     table: list[int] = field(default_factory=list)
     preemptions: int = 0
     cached_tokens: int = 0
+    most_blocks: int = 0
     started_at: float | None = None
     first_token_at: float | None = None
     _keys: list[bytes] = field(init=False)
@@ -65,11 +66,6 @@ class Sequence:
     def max_blocks(self) -> int:
         """Blocks it may grow to; the last token's keys and values are never computed."""
         return blocks_for(self.prompt_len + self.max_tokens - 1)
-
-    @property
-    def missing_blocks(self) -> int:
-        """Blocks it lacks to compute all its pending tokens."""
-        return blocks_for(len(self.token_ids)) - len(self.table)
 
     @property
     def order(self) -> tuple[int, int]:
@@ -110,4 +106,5 @@ class Sequence:
             queue_s=started - self.added_at,
             prefill_s=first - started,
             decode_s=now - first,
+            blocks=self.most_blocks,
         )

@@ -36,10 +36,9 @@ class BlockTables:
             found.append(block)
         return found
 
-    def cost(self, seq: Sequence, prefix: list[int]) -> int:
-        """Free blocks it takes to compute all tokens of a waiting sequence that begins with `prefix`."""
-        idle = sum(self.pool.is_idle(block) for block in prefix)
-        return seq.missing_blocks - len(prefix) + idle
+    def saving(self, prefix: list[int]) -> int:
+        """Free blocks that a sequence which begins with `prefix` does not take: those others hold anyway."""
+        return sum(not self.pool.is_idle(block) for block in prefix)
 
     def begin(self, seq: Sequence, prefix: list[int]) -> None:
         """Give a sequence without a table its cached prefix."""
@@ -55,6 +54,7 @@ class BlockTables:
         if lacking > self.pool.num_free:
             return False
         seq.table.extend(self.pool.allocate(lacking))
+        seq.most_blocks = max(seq.most_blocks, len(seq.table))
         return True
 
     def advance(self, seq: Sequence, count: int) -> None:

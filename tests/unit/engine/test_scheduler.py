@@ -2,13 +2,14 @@
 
 import sys
 from types import FrameType
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.blocks import BlockPool
-from engine.config import blocks_for
+from engine.config import Policy, blocks_for
 from engine.errors import IntegrityError
 from engine.records import Request, SamplingParams, StepPlan
 from engine.scheduler import Limits, Scheduler, SchedulerCounters
@@ -19,9 +20,11 @@ from engine.victims import MAX_PREEMPTIONS
 class Bench:
     """A scheduler whose sequences generate the token 1 until their length is reached."""
 
-    def __init__(self, num_blocks: int = 64, max_num_seqs: int = 8, max_batched_tokens: int = 32) -> None:
+    def __init__(
+        self, num_blocks: int = 64, max_num_seqs: int = 8, max_batched_tokens: int = 32, **terms: Any
+    ) -> None:
         self.pool = BlockPool(num_blocks)
-        self.limits = Limits(max_num_seqs, max_batched_tokens)
+        self.limits = Limits(max_num_seqs, max_batched_tokens, **terms)
         self.scheduler = Scheduler(self.limits, self.pool, SchedulerCounters(), prefix_cache=True)
         self.seqs: list[Sequence] = []
 
@@ -221,6 +224,43 @@ def test_a_protected_sequence_preempts_older_ones() -> None:
     assert protected.state == "running"
 
 
+def test_without_eviction_all_blocks_a_sequence_may_need_are_promised_before_it_runs() -> None:
+    bench = Bench(num_blocks=12, max_batched_tokens=64, policy="guaranteed_no_evict")
+    first, second = bench.add(20, 70), bench.add(20, 90)  # 6 and 7 blocks at their ends
+    while first.state != "finished":
+        bench.step()
+        assert second.state == "waiting" or first.state == "finished"
+    bench.step()
+    assert second.state == "running"
+    assert bench.scheduler.counters.preemptions == 0
+
+
+def test_a_promise_counts_a_prefix_in_use_once() -> None:
+    bench = Bench(num_blocks=10, max_batched_tokens=128, policy="guaranteed_no_evict")
+    bench.add(70, 10, first=7)  # 5 blocks, of which 4 are the prefix
+    bench.step()
+    second, third = bench.add(70, 10, first=7), bench.add(70, 10)
+    bench.step()
+    assert (second.state, third.state) == ("running", "waiting")
+
+
+def test_admission_leaves_the_watermark_free_while_others_run() -> None:
+    for watermark, state in ((3, "running"), (4, "waiting")):
+        bench = Bench(num_blocks=8, max_batched_tokens=64, watermark_blocks=watermark)
+        bench.add(20, 2)
+        bench.step()
+        second = bench.add(20, 20)  # its 2 blocks and one more
+        bench.step()
+        assert second.state == state
+
+
+def test_the_first_to_run_may_take_the_whole_pool() -> None:
+    bench = Bench(num_blocks=8, max_batched_tokens=200, watermark_blocks=7)
+    alone = bench.add(120, 9)
+    bench.step()
+    assert alone.state == "running"
+
+
 def test_removal_in_any_phase_frees_before_the_next_step() -> None:
     bench = Bench(max_num_seqs=2, max_batched_tokens=16)
     decoding = bench.add(4, 30)
@@ -311,6 +351,8 @@ def test_promises_beyond_the_pool_are_noticed() -> None:
 
 @settings(deadline=None, max_examples=150)
 @given(
+    policy=st.sampled_from(["max_utilization", "guaranteed_no_evict"]),
+    watermark=st.integers(0, 3),
     num_blocks=st.integers(4, 16),
     max_num_seqs=st.integers(1, 6),
     spare_tokens=st.integers(0, 40),
@@ -330,9 +372,15 @@ def test_promises_beyond_the_pool_are_noticed() -> None:
     ),
 )
 def test_integrity_and_an_end_through_random_histories(
-    num_blocks: int, max_num_seqs: int, spare_tokens: int, history: list[tuple[object, ...]]
+    policy: Policy,
+    watermark: int,
+    num_blocks: int,
+    max_num_seqs: int,
+    spare_tokens: int,
+    history: list[tuple[Any, ...]],
 ) -> None:
-    bench = Bench(num_blocks, max_num_seqs, max_num_seqs + spare_tokens)
+    terms = {"policy": policy, "watermark_blocks": watermark}
+    bench = Bench(num_blocks, max_num_seqs, max_num_seqs + spare_tokens, **terms)
     for action, *numbers in history:
         if action == "add":
             prompt_len, max_tokens, first, priority = numbers
@@ -352,4 +400,5 @@ def test_integrity_and_an_end_through_random_histories(
         steps += 1
         assert steps <= most + len(bench.seqs) * MAX_PREEMPTIONS
     assert bench.pool.num_free == num_blocks
-    assert all(seq.preemptions <= MAX_PREEMPTIONS for seq in bench.seqs)
+    most_preemptions = 0 if policy == "guaranteed_no_evict" else MAX_PREEMPTIONS
+    assert all(seq.preemptions <= most_preemptions for seq in bench.seqs)

@@ -72,9 +72,9 @@ def test_a_prefix_in_use_costs_nothing_an_idle_one_leaves_the_free_blocks() -> N
     tables = BlockTables(pool, prefix_cache=True)
     first, second = _computed(tables, 40), _sequence(40)
     prefix = tables.find_prefix(second)
-    assert tables.cost(second, prefix) == 1
+    assert tables.saving(prefix) == 2
     tables.free(first)
-    assert tables.cost(second, prefix) == 3
+    assert tables.saving(prefix) == 0
     before = pool.num_free
     tables.begin(second, prefix)
     assert second.num_computed == 32
