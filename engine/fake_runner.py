@@ -19,6 +19,7 @@ from engine.records import SampledRow, SampledTokens, ScheduledSeq, StepPlan, To
 
 EOS = 0
 _START = b"start"
+_UNWRITTEN = b"unwritten"
 
 
 class Digested(Protocol):
@@ -58,6 +59,11 @@ class FakeRunner:
         self.plans.append([(seq.seq_id, seq.start, seq.count) for seq in plan.seqs])
         if self.before_run is not None:
             self.before_run(plan)
+        for copy in plan.copies:
+            for offset in range(BLOCK_SIZE):
+                # A completion that reads what was never written comes out wrong.
+                state = self._cache.get((copy.source, offset), _UNWRITTEN)
+                self._cache[copy.target, offset] = state
         rows = (self._row(seq) for seq in plan.seqs)
         return SampledTokens(tuple(row for row in rows if row is not None))
 

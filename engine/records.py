@@ -12,6 +12,7 @@ from typing import Literal
 from engine.sampling import SamplingParams
 
 __all__ = [
+    "BlockCopy",
     "EngineStats",
     "FinishReason",
     "Request",
@@ -183,10 +184,23 @@ class ScheduledSeq:
 
 
 @dataclass(frozen=True, slots=True)
+class BlockCopy:
+    """Copy all keys and values of one block to another, in every layer."""
+
+    source: int
+    target: int
+
+
+@dataclass(frozen=True, slots=True)
 class StepPlan:
-    """One step: which tokens of which sequences to compute."""
+    """One step: which tokens of which sequences to compute.
+
+    copies: to be made before anything is computed, one after another: a later one may read what an
+        earlier one wrote, or overwrite what it read.
+    """
 
     seqs: tuple[ScheduledSeq, ...]
+    copies: tuple[BlockCopy, ...] = ()
 
     @property
     def num_tokens(self) -> int:

@@ -50,6 +50,8 @@ class Runner:
     @torch.inference_mode()
     def run(self, plan: StepPlan) -> SampledTokens:
         """Compute one step; logits are made for the rows that sample, and no others."""
+        if plan.copies:
+            self._model.copy_blocks(plan.copies)
         logits = self.logits(plan.seqs)
         return SampledTokens(tuple(sample(logits, [seq for seq in plan.seqs if seq.samples])))
 

@@ -16,7 +16,7 @@ from engine.errors import IntegrityError
 from engine.policies import claim, room
 from engine.records import ScheduledSeq, StepPlan
 from engine.sequence import Sequence
-from engine.tables import BlockTables
+from engine.tables import BlockTables, Prefix
 from engine.victims import choose_victim, is_protected, promised_blocks
 from engine.waiting import WaitingQueue
 
@@ -74,7 +74,9 @@ class Scheduler:
                 self._make_room(seq, count, shares, budget)
         if self.counters.preemptions == preempted_before:
             self._admit(shares, budget)
-        return StepPlan(tuple(_share(seq, count) for seq, count in shares.items()))
+        return StepPlan(
+            tuple(_share(seq, count) for seq, count in shares.items()), self._tables.take_copies()
+        )
 
     def _make_room(self, seq: Sequence, count: int, shares: dict[Sequence, int], budget: TokenBudget) -> None:
         """Grow the table of `seq`, preempting others, or itself when it is the last in order."""
@@ -113,7 +115,7 @@ class Scheduler:
             return True
         return promised_blocks(self.running) + seq.max_blocks <= self._pool.num_blocks
 
-    def _start(self, seq: Sequence, prefix: list[int]) -> None:
+    def _start(self, seq: Sequence, prefix: Prefix) -> None:
         self.waiting.remove(seq)
         self._tables.begin(seq, prefix)
         seq.state = "running"

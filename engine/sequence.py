@@ -11,6 +11,7 @@ from typing import Literal
 
 from engine.config import BLOCK_SIZE, blocks_for
 from engine.prefix import child_key, root_key
+from engine.prefix_index import Content
 from engine.records import FinishReason, Request, RequestStats, SamplingParams
 
 SeqState = Literal["waiting", "running", "finished"]
@@ -79,11 +80,19 @@ class Sequence:
         return tuple(self.stop_ids) if least and self.num_outputs < least else ()
 
     def block_key(self, index: int) -> bytes:
-        """Key of its full block `index`; computed once, also across preemptions."""
+        """Key of its full block `index`, -1 for what precedes the first; computed once."""
         while len(self._keys) <= index + 1:
             start = (len(self._keys) - 1) * BLOCK_SIZE
             self._keys.append(child_key(self._keys[-1], self.token_ids[start : start + BLOCK_SIZE]))
         return self._keys[index + 1]
+
+    def content(self, index: int) -> Content:
+        """What its block `index` holds: BLOCK_SIZE computed tokens or, at their end, fewer."""
+        start = index * BLOCK_SIZE
+        tokens = tuple(self.token_ids[start : min(start + BLOCK_SIZE, self.num_computed)])
+        parent = self.block_key(index - 1)
+        key = self.block_key(index) if len(tokens) == BLOCK_SIZE else child_key(parent, tokens)
+        return Content(key, parent, tokens)
 
     def append(self, token_id: int, now: float) -> FinishReason | None:
         """Add a sampled token; says whether and why the sequence ends with it."""

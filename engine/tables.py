@@ -2,7 +2,8 @@
 
 The only place where a sequence and the pool meet. Who owns what of a running sequence's tokens:
 
-    [0, found)               blocks of a cached prefix, shared by reference, never written again
+    [0, found)               full blocks of a cached prefix, shared by reference, never written again;
+                             a block that matches partly is copied, the copy is the sequence's own
     [found, num_computed)    its own; each full block is published once its step has succeeded
     [num_computed, end)      its own, writable: in no other table
 """
@@ -10,11 +11,26 @@ The only place where a sequence and the pool meet. Who owns what of a running se
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from engine.blocks import BlockPool
 from engine.config import BLOCK_SIZE, blocks_for
 from engine.errors import IntegrityError
+from engine.records import BlockCopy
 from engine.sequence import Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class Prefix:
+    """The cached head of a sequence: full blocks, then `common` tokens at the beginning of `source`."""
+
+    blocks: tuple[int, ...] = ()
+    source: int = -1
+    common: int = 0
+
+    @property
+    def num_tokens(self) -> int:
+        return len(self.blocks) * BLOCK_SIZE + self.common
 
 
 class BlockTables:
@@ -23,28 +39,46 @@ class BlockTables:
     def __init__(self, pool: BlockPool, *, prefix_cache: bool) -> None:
         self.pool = pool
         self._prefix_cache = prefix_cache
+        self._copies: list[BlockCopy] = []
 
-    def find_prefix(self, seq: Sequence) -> list[int]:
-        """Blocks that already hold the head of the sequence, leaving at least one token to compute."""
-        found: list[int] = []
+    def find_prefix(self, seq: Sequence) -> Prefix:
+        """What already holds the head of the sequence, leaving at least one token to compute."""
         if not self._prefix_cache:
-            return found
-        for index in range((len(seq.token_ids) - 1) // BLOCK_SIZE):
+            return Prefix()
+        most, found = len(seq.token_ids) - 1, []
+        for index in range(most // BLOCK_SIZE):
             block = self.pool.find(seq.block_key(index))
             if block is None:
                 break
             found.append(block)
-        return found
+        start = len(found) * BLOCK_SIZE
+        rest = seq.token_ids[start : min(start + BLOCK_SIZE, most)]
+        source, common = self.pool.find_longest(seq.block_key(len(found) - 1), rest) or (-1, 0)
+        return Prefix(tuple(found), source, common)
 
-    def saving(self, prefix: list[int]) -> int:
+    def saving(self, prefix: Prefix) -> int:
         """Free blocks that a sequence which begins with `prefix` does not take: those others hold anyway."""
-        return sum(not self.pool.is_idle(block) for block in prefix)
+        return sum(not self.pool.is_idle(block) for block in prefix.blocks)
 
-    def begin(self, seq: Sequence, prefix: list[int]) -> None:
-        """Give a sequence without a table its cached prefix."""
-        self.pool.share(prefix)
-        seq.table = prefix
-        seq.num_computed = len(prefix) * BLOCK_SIZE
+    def begin(self, seq: Sequence, prefix: Prefix) -> None:
+        """Give a sequence without a table its cached prefix; a partly matching block takes a free one."""
+        self.pool.share(prefix.blocks)
+        seq.table = list(prefix.blocks)
+        seq.num_computed = prefix.num_tokens
+        if prefix.common:
+            self.pool.touch(prefix.source)
+            seq.table += self._copy(prefix.source)
+
+    def _copy(self, source: int) -> list[int]:
+        # The source may be handed out at once, even as the target: copies are made in order, before all else.
+        target = self.pool.allocate(1)
+        self._copies.append(BlockCopy(source, target[0]))
+        return target
+
+    def take_copies(self) -> tuple[BlockCopy, ...]:
+        """Copies that the next step has to make, in order."""
+        copies, self._copies = tuple(self._copies), []
+        return copies
 
     def grow(self, seq: Sequence, count: int) -> bool:
         """Extend the table for the next `count` tokens; False, and nothing done, if blocks run out."""
@@ -63,10 +97,16 @@ class BlockTables:
         seq.num_computed += count
         if self._prefix_cache:
             for index in range(full_before, seq.num_computed // BLOCK_SIZE):
-                self.pool.publish(seq.table[index], seq.block_key(index))
+                self.pool.publish(seq.table[index], seq.content(index))
 
     def free(self, seq: Sequence, *, forget: bool = False) -> None:
-        """Take the whole table back; see BlockPool.release for `forget`."""
+        """Take the whole table back; see BlockPool.release for `forget`.
+
+        What its last block holds, though it be less than a block, can be found from now on.
+        """
+        if self._prefix_cache and not forget and seq.num_computed % BLOCK_SIZE:
+            last = seq.num_computed // BLOCK_SIZE
+            self.pool.publish(seq.table[last], seq.content(last))
         self.pool.release(seq.table, forget=forget)
         seq.table = []
         seq.num_computed = 0

@@ -26,6 +26,10 @@ class AttentionBackend(ABC):
     """Owns the paged cache of all layers and its layout."""
 
     @abstractmethod
+    def copy_block(self, source: int, target: int) -> None:
+        """Copy keys and values of a whole block in every layer."""
+
+    @abstractmethod
     def plan(self, spans: Sequence[SeqSpan]) -> AttentionPlan:
         """Index work of one step, done once and shared by its layers."""
 

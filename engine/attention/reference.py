@@ -72,6 +72,12 @@ class ReferenceAttention(AttentionBackend):
         self._keys = [torch.empty(shape, dtype=dtype) for _ in range(spec.num_layers)]
         self._values = [torch.empty(shape, dtype=dtype) for _ in range(spec.num_layers)]
 
+    def copy_block(self, source: int, target: int) -> None:
+        """See AttentionBackend."""
+        for cache in (*self._keys, *self._values):
+            blocks = cache.view(-1, BLOCK_SIZE, *cache.shape[1:])
+            blocks[target] = blocks[source]
+
     def plan(self, spans: Sequence[SeqSpan]) -> ReferencePlan:
         """See AttentionBackend."""
         slots = torch.cat([_slots(span.block_table, span.start, span.start + span.count) for span in spans])
