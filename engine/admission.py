@@ -52,6 +52,15 @@ def check_request(request: Request, room: Room) -> int:
     return max_tokens
 
 
+def check_parent(request: Request, parent_id: str, parent: Sequence | None) -> Sequence:
+    """The parent that `request` may fork from. Raises InvalidParameter."""
+    if parent is None:
+        raise InvalidParameter("parent", parent_id, "the id of a live request")
+    if (request.adapter, request.cache_salt) != (parent.request.adapter, parent.request.cache_salt):
+        raise InvalidParameter("parent", parent_id, "a request with the same adapter and cache_salt")
+    return parent
+
+
 def make_sequence(
     seq_id: int, request: Request, room: Room, *, max_tokens: int, adapter_slot: int, now: float
 ) -> Sequence:

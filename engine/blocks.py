@@ -49,6 +49,10 @@ class BlockPool:
     def is_idle(self, block: int) -> bool:
         return block in self._idle
 
+    def is_writable(self, block: int | None) -> bool:
+        """Whether whoever holds `block` may write it: it is in no other table, and not to be found."""
+        return block is None or (self._refs[block] == 1 and self._contents[block] is None)
+
     def references(self, block: int) -> int:
         return self._refs[block]
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence as Ordered
 from typing import TYPE_CHECKING
 
 from engine.adapters import AdapterSlots
-from engine.admission import check_request, make_sequence, measure_room
+from engine.admission import check_parent, check_request, make_sequence, measure_room
 from engine.blocks import BlockPool
 from engine.config import EngineConfig
 from engine.errors import IntegrityError, QueueFull
@@ -30,7 +30,7 @@ from engine.records import (
     StepPlan,
     TokenEvent,
 )
-from engine.scheduler import Limits, Scheduler, SchedulerCounters
+from engine.scheduler import Scheduler, SchedulerCounters, limits_of
 from engine.sequence import Sequence
 from engine.stats import StepCounters, snapshot
 
@@ -59,11 +59,8 @@ class Engine:
 
     def _make_scheduler(self) -> tuple[BlockPool, Scheduler]:
         pool = BlockPool(self._room.num_blocks)
-        config = self._config
-        watermark = int(config.watermark * pool.num_blocks)
-        limits = Limits(config.max_num_seqs, config.max_batched_tokens, config.policy, watermark)
-        scheduler = Scheduler(limits, pool, self._scheduling, prefix_cache=self._config.prefix_cache)
-        return pool, scheduler
+        limits = limits_of(self._config, pool.num_blocks)
+        return pool, Scheduler(limits, pool, self._scheduling, prefix_cache=self._config.prefix_cache)
 
     @property
     def max_model_len(self) -> int:
@@ -86,6 +83,19 @@ class Engine:
         Raises InvalidParameter, PromptTooLong, TooLargeForPool, DuplicateRequest, QueueFull,
         UnknownAdapter; then nothing has changed.
         """
+        self._scheduler.add(self._take_in(request))
+
+    def fork(self, parent_id: str, request: Request) -> None:
+        """Take in a request that goes on from tokens a running one has computed: n > 1, beams.
+
+        Blocks of common tokens are shared, and copied when one of them writes. It runs at once where there
+        is room, else it waits. Raises what add() raises, InvalidParameter for a parent that is not live or
+        differs in adapter or salt.
+        """
+        parent = check_parent(request, parent_id, self._live.get(parent_id))
+        self._scheduler.fork(self._take_in(request), parent)
+
+    def _take_in(self, request: Request) -> Sequence:
         max_tokens = check_request(request, self._room)
         self._live.check_new(request.id)
         if not self.has_room:
@@ -100,15 +110,14 @@ class Engine:
         )
         self._next_seq_id += 1
         self._live.open(seq)
-        self._scheduler.add(seq)
+        return seq
 
     def abort(self, request_id: str) -> bool:
         """End a live request in any phase, its blocks free at once; False if there is none such.
 
         Its last event, finish "abort", comes with the next step().
         """
-        seq = self._live.get(request_id)
-        if seq is None:
+        if (seq := self._live.get(request_id)) is None:
             return False
         self._end(seq, "abort")
         return True
@@ -178,8 +187,7 @@ class Engine:
         """Raise IntegrityError unless every invariant of blocks, queues and slots holds."""
         self._scheduler.check_integrity()
         self._slots.check_integrity(seq.request.adapter for seq in self._live)
-        scheduled = {*self._scheduler.running, *self._scheduler.waiting}
-        if scheduled != set(self._live):
+        if (scheduled := {*self._scheduler.running, *self._scheduler.waiting}) != set(self._live):
             raise IntegrityError(f"{len(self._live)} requests are live; {len(scheduled)} run or wait")
 
     def _run(self, plan: StepPlan) -> None:

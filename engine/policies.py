@@ -27,7 +27,8 @@ def claim(policy: Policy, seq: Sequence) -> int:
 def room(policy: Policy, pool: BlockPool, running: Iterable[Sequence], watermark: int) -> int:
     """Free blocks that a newcomer may claim.
 
-    The watermark stays free while anybody runs; for the first one the whole pool is there.
+    The watermark stays free while anybody runs; for the first one the whole pool is there. Who shares
+    the block it is about to write may need a copy of it.
     """
-    claims = [claim(policy, seq) for seq in running]
+    claims = [claim(policy, seq) + (not pool.is_writable(seq.open_block)) for seq in running]
     return pool.num_free - sum(claims) - (watermark if claims else 0)

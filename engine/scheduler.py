@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from engine.blocks import BlockPool
 from engine.budget import TokenBudget
-from engine.config import Policy
+from engine.config import BLOCK_SIZE, EngineConfig, Policy
 from engine.errors import IntegrityError
 from engine.policies import claim, room
 from engine.records import ScheduledSeq, StepPlan
@@ -29,6 +29,12 @@ class Limits:
     max_batched_tokens: int
     policy: Policy = "max_utilization"
     watermark_blocks: int = 0
+
+
+def limits_of(config: EngineConfig, num_blocks: int) -> Limits:
+    """The limits that the settings ask for on a pool of `num_blocks`."""
+    watermark = int(config.watermark * num_blocks)
+    return Limits(config.max_num_seqs, config.max_batched_tokens, config.policy, watermark)
 
 
 @dataclass(slots=True)
@@ -60,6 +66,18 @@ class Scheduler:
     def add(self, seq: Sequence) -> None:
         """Queue a sequence that, alone, fits the pool."""
         self.waiting.add(seq)
+
+    def fork(self, seq: Sequence, parent: Sequence) -> None:
+        """Run a new sequence on the blocks it has in common with a running one, or queue it."""
+        common = self._tables.common_tokens(seq, parent) if parent.state == "running" else 0
+        limits = self._limits
+        cost = claim(limits.policy, seq) - common // BLOCK_SIZE
+        fits = cost <= room(limits.policy, self._pool, self.running, limits.watermark_blocks)
+        if common and fits and len(self.running) < limits.max_num_seqs:
+            self._tables.share(seq, parent, common)
+            self._enter(seq)
+        else:
+            self.waiting.add(seq)
 
     def schedule(self) -> StepPlan:
         """The next step: every running sequence advances by at least one token, then others join."""
@@ -118,6 +136,9 @@ class Scheduler:
     def _start(self, seq: Sequence, prefix: Prefix) -> None:
         self.waiting.remove(seq)
         self._tables.begin(seq, prefix)
+        self._enter(seq)
+
+    def _enter(self, seq: Sequence) -> None:
         seq.state = "running"
         insort(self.running, seq, key=lambda other: other.order)
         self.counters.admissions += 1

@@ -69,6 +69,11 @@ class Sequence:
         return blocks_for(self.prompt_len + self.max_tokens - 1)
 
     @property
+    def open_block(self) -> int | None:
+        """The block it has filled in part: where its next token goes, unless that begins a block."""
+        return self.table[self.num_computed // BLOCK_SIZE] if self.num_computed % BLOCK_SIZE else None
+
+    @property
     def order(self) -> tuple[int, int]:
         """Who goes first: lower priority value, then earlier arrival."""
         return self.request.priority, self.seq_id

@@ -5,7 +5,8 @@ The only place where a sequence and the pool meet. Who owns what of a running se
     [0, found)               full blocks of a cached prefix, shared by reference, never written again;
                              a block that matches partly is copied, the copy is the sequence's own
     [found, num_computed)    its own; each full block is published once its step has succeeded
-    [num_computed, end)      its own, writable: in no other table
+    [num_computed, end)      its own, writable: in no other table; but the block that num_computed lies in
+                             may still be shared with a fork, and is copied before it is written
 """
 
 from __future__ import annotations
@@ -75,21 +76,40 @@ class BlockTables:
         self._copies.append(BlockCopy(source, target[0]))
         return target
 
+    def common_tokens(self, seq: Sequence, parent: Sequence) -> int:
+        """Computed tokens of `parent` that a new sequence begins with, leaving at least one to compute."""
+        most = min(parent.num_computed, len(seq.token_ids) - 1)
+        pairs = enumerate(zip(seq.token_ids[:most], parent.token_ids, strict=False))
+        return next((place for place, (own, other) in pairs if own != other), most)
+
+    def share(self, seq: Sequence, parent: Sequence, common: int) -> None:
+        """Give a sequence without a table the blocks of its parent's first `common` tokens."""
+        seq.table = parent.table[: blocks_for(common)]
+        self.pool.share(seq.table)
+        seq.num_computed = common
+
     def take_copies(self) -> tuple[BlockCopy, ...]:
         """Copies that the next step has to make, in order."""
         copies, self._copies = tuple(self._copies), []
         return copies
 
     def grow(self, seq: Sequence, count: int) -> bool:
-        """Extend the table for the next `count` tokens; False, and nothing done, if blocks run out."""
-        lacking = blocks_for(seq.num_computed + count) - len(seq.table)
-        if lacking <= 0:
-            return True
-        if lacking > self.pool.num_free:
+        """Make room for the next `count` tokens; False, and nothing done, if blocks run out."""
+        lacking = max(0, blocks_for(seq.num_computed + count) - len(seq.table))
+        shared = not self.pool.is_writable(seq.open_block)
+        if lacking + shared > self.pool.num_free:
             return False
-        seq.table.extend(self.pool.allocate(lacking))
+        if shared:
+            self._own_open_block(seq)
+        seq.table += self.pool.allocate(lacking)
         seq.most_blocks = max(seq.most_blocks, len(seq.table))
         return True
+
+    def _own_open_block(self, seq: Sequence) -> None:
+        index = seq.num_computed // BLOCK_SIZE
+        old = seq.table[index]
+        seq.table[index : index + 1] = self._copy(old)
+        self.pool.release([old])
 
     def advance(self, seq: Sequence, count: int) -> None:
         """`count` more tokens are computed; blocks that became full can now be found by others."""
@@ -112,12 +132,27 @@ class BlockTables:
         seq.num_computed = 0
 
     def check_integrity(self, running: Iterable[Sequence]) -> None:
-        """Raise IntegrityError unless pool and tables agree and no writable block is shared."""
+        """Raise IntegrityError unless pool and tables agree and nobody writes what another one reads."""
         running = list(running)
         self.pool.check_integrity(seq.table for seq in running)
         for seq in running:
             if len(seq.table) < blocks_for(seq.num_computed):
                 raise IntegrityError(f"sequence {seq.seq_id}: table is shorter than its computed tokens")
-            for block in seq.table[seq.num_computed // BLOCK_SIZE :]:
-                if self.pool.references(block) != 1:
+            for block in seq.table[blocks_for(seq.num_computed) :]:
+                if not self.pool.is_writable(block):
                     raise IntegrityError(f"sequence {seq.seq_id}: writable block {block} is shared")
+        _check_shared_contents(running)
+
+
+def _check_shared_contents(running: Iterable[Sequence]) -> None:
+    """Raise IntegrityError where sequences that share a block differ in the tokens they computed up to it."""
+    histories: dict[int, tuple[object, list[int]]] = {}
+    for seq in running:
+        origin = seq.block_key(-1)
+        for index, block in enumerate(seq.table[: blocks_for(seq.num_computed)]):
+            end = min(seq.num_computed, (index + 1) * BLOCK_SIZE)
+            here = (origin, index), seq.token_ids[index * BLOCK_SIZE : end]
+            place, tokens = histories.setdefault(block, here)
+            length = min(len(tokens), len(here[1]))
+            if place != here[0] or tokens[:length] != here[1][:length]:
+                raise IntegrityError(f"sequence {seq.seq_id}: block {block} holds other tokens than its own")

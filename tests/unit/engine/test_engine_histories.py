@@ -1,12 +1,13 @@
 """The engine through random histories: whatever happens around it, a request completes as if alone."""
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.errors import AdapterInUse, NoFreeSlot, QueueFull, TooLargeForPool, UnknownAdapter
+from engine.errors import AdapterInUse, NoFreeSlot, PromptTooLong, QueueFull, TooLargeForPool, UnknownAdapter
 from engine.fake_runner import FakeRunner, FakeWeights, expected, fake_engine
 from engine.records import Request, SamplingParams, TokenEvent
 from engine.victims import MAX_PREEMPTIONS
@@ -30,6 +31,7 @@ actions = st.one_of(
     st.tuples(st.just("add"), requests),
     st.tuples(st.just("step"), st.integers(1, 6)),
     st.tuples(st.just("abort"), st.integers(0, 99)),
+    st.tuples(st.just("fork"), st.tuples(st.integers(0, 99), st.integers(1, 30), st.integers(0, 2))),
     st.tuples(st.just("load"), st.sampled_from(DIGESTS)),
     st.tuples(st.just("unload"), st.sampled_from(DIGESTS)),
     st.tuples(st.just("break"), st.just(0)),
@@ -60,14 +62,35 @@ class History:
             cache_salt=about["cache_salt"],
             priority=about["priority"],
         )
+        self._take(request, lambda: self.engine.add(request))
+
+    def _take(self, request: Request, ask: Callable[[], None]) -> None:
         try:
-            self.engine.add(request)
-        except (QueueFull, TooLargeForPool):
+            ask()
+        except (QueueFull, TooLargeForPool, PromptTooLong):
             return
         except UnknownAdapter:
             assert request.adapter not in self.engine.adapters()
             return
         self.taken[request.id] = request
+
+    def fork(self, about: tuple[int, int, int]) -> None:
+        """Another way to go on from what a live request has come to, with a seed of its own."""
+        number, max_tokens, seed = about
+        live = [id for id in self.taken if not self._has_ended(id)]
+        if live:
+            parent = self.taken[live[number % len(live)]]
+            made = [token for event in self.events.get(parent.id, []) for token in event.token_ids]
+            request = replace(
+                parent,
+                id=str(len(self.taken)),
+                prompt=(*parent.prompt, *made),
+                sampling=SamplingParams(max_tokens=max_tokens, seed=seed),
+            )
+            self._take(request, lambda: self.engine.fork(parent.id, request))
+
+    def _has_ended(self, request_id: str) -> bool:
+        return self.engine._live.get(request_id) is None
 
     def step(self) -> None:
         for event in self.engine.step():
@@ -146,7 +169,13 @@ def test_every_request_ends_once_and_as_if_alone(
         elif action == "break":
             told.break_step()
         else:
-            {"add": told.add, "abort": told.abort, "load": told.load, "unload": told.unload}[action](value)
+            {
+                "add": told.add,
+                "fork": told.fork,
+                "abort": told.abort,
+                "load": told.load,
+                "unload": told.unload,
+            }[action](value)
         told.engine.check_integrity()
     for _ in range(50 * 80 * (MAX_PREEMPTIONS + 1)):
         if not told.engine.has_work:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.blocks import BlockPool
-from engine.config import Policy, blocks_for
+from engine.config import BLOCK_SIZE, Policy, blocks_for
 from engine.errors import IntegrityError
 from engine.records import Request, SamplingParams, StepPlan
 from engine.scheduler import Limits, Scheduler, SchedulerCounters
@@ -40,6 +40,14 @@ class Bench:
         self.scheduler.add(seq)
         return seq
 
+    def fork(self, parent: Sequence, max_tokens: int = 8) -> Sequence:
+        """A sequence whose prompt is all that its parent has by now."""
+        request = Request(str(len(self.seqs)), tuple(parent.token_ids), SamplingParams(max_tokens=max_tokens))
+        seq = Sequence(len(self.seqs), request, max_tokens, frozenset(), 0, 0, 0.0)
+        self.seqs.append(seq)
+        self.scheduler.fork(seq, parent)
+        return seq
+
     def step(self) -> StepPlan:
         """Schedule, check, and apply as a runner without fault would."""
         plan = self.scheduler.schedule()
@@ -59,6 +67,9 @@ class Bench:
         for share in plan.seqs:
             assert share.count >= 1
             assert len(share.block_table) >= blocks_for(share.start + share.count)
+            assert all(
+                self.pool.is_writable(block) for block in share.block_table[share.start // BLOCK_SIZE :]
+            )
             assert share.samples == (share.start + share.count == len(share.token_ids))
 
     @property
@@ -261,6 +272,32 @@ def test_the_first_to_run_may_take_the_whole_pool() -> None:
     assert alone.state == "running"
 
 
+def test_forks_run_at_once_on_shared_blocks() -> None:
+    bench = Bench(max_batched_tokens=64)
+    parent = bench.add(40, 20)
+    bench.step()
+    forks = [bench.fork(parent) for _ in range(3)]
+    assert [seq.state for seq in forks] == ["running"] * 3
+    assert bench.pool.num_blocks - bench.pool.num_free == 3
+    plan = bench.step()
+    assert _counts(plan) == {0: 1, 1: 1, 2: 1, 3: 1}
+    assert len(plan.copies) == 3
+    assert bench.pool.num_blocks - bench.pool.num_free == 2 + 4
+
+
+def test_a_fork_without_a_place_room_or_running_parent_waits() -> None:
+    bench = Bench(num_blocks=4, max_num_seqs=2, max_batched_tokens=64)
+    parent = bench.add(40, 20)
+    assert bench.fork(parent, 4).state == "waiting"
+    bench.scheduler.remove(bench.seqs[1])
+    bench.step()
+    assert bench.fork(parent, 30).state == "waiting"  # a copy and a block to go on, beside the parent's own
+    full = Bench(max_num_seqs=1, max_batched_tokens=64)
+    parent = full.add(40, 20)
+    full.step()
+    assert full.fork(parent).state == "waiting"
+
+
 def test_removal_in_any_phase_frees_before_the_next_step() -> None:
     bench = Bench(max_num_seqs=2, max_batched_tokens=16)
     decoding = bench.add(4, 30)
@@ -367,6 +404,7 @@ def test_promises_beyond_the_pool_are_noticed() -> None:
             ),
             st.tuples(st.just("step"), st.integers(1, 4)),
             st.tuples(st.just("remove"), st.integers(0, 99)),
+            st.tuples(st.just("fork"), st.integers(0, 99), st.integers(1, 24)),
         ),
         max_size=40,
     ),
@@ -389,6 +427,11 @@ def test_integrity_and_an_end_through_random_histories(
         elif action == "step":
             for _ in range(numbers[0]):
                 bench.step()
+        elif action == "fork" and bench.live:
+            parent = bench.live[numbers[0] % len(bench.live)]
+            if blocks_for(len(parent.token_ids) + numbers[1] - 1) <= num_blocks:
+                bench.fork(parent, numbers[1])
+                bench.scheduler.check_integrity()
         elif bench.live:
             bench.scheduler.remove(bench.live[numbers[0] % len(bench.live)], forget=numbers[0] % 2 == 0)
             bench.scheduler.check_integrity()

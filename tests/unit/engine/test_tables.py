@@ -118,9 +118,71 @@ def test_a_shared_writable_block_is_noticed() -> None:
     tables = BlockTables(BlockPool(9), prefix_cache=True)
     first, second = _computed(tables, 20), _sequence(20, 1)
     tables.check_integrity([first])
+    tables.grow(first, 20)
     tables.begin(second, Prefix(tuple(first.table)))
+    second.num_computed = 20
     with pytest.raises(IntegrityError, match=r"writable block \d+ is shared"):
         tables.check_integrity([first, second])
+
+
+def _forked(tables: BlockTables, parent: Sequence, token_ids: list[int]) -> Sequence:
+    child = _sequence(1, seq_id=9)
+    child.token_ids = token_ids
+    tables.share(child, parent, tables.common_tokens(child, parent))
+    return child
+
+
+def test_a_fork_shares_every_block_until_somebody_writes() -> None:
+    pool = BlockPool(9)
+    tables = BlockTables(pool, prefix_cache=False)
+    parent = _computed(tables, 40)
+    child = _forked(tables, parent, list(range(40)))
+    assert (child.num_computed, child.table, pool.num_free) == (39, parent.table, 6)
+    tables.check_integrity([parent, child])
+    assert tables.grow(parent, 1)
+    assert tables.take_copies() == (BlockCopy(child.table[2], parent.table[2]),)
+    assert (child.table[:2], pool.num_free) == (parent.table[:2], 5)
+    assert tables.grow(child, 1)
+    assert tables.take_copies() == ()  # the last one to hold it writes in place
+    tables.check_integrity([parent, child])
+
+
+def test_a_fork_ends_where_the_tokens_part() -> None:
+    tables = BlockTables(BlockPool(9), prefix_cache=True)
+    parent = _computed(tables, 48)
+    child = _forked(tables, parent, [*range(35), 777, 778])
+    assert (child.num_computed, child.table) == (35, parent.table)
+    tables.check_integrity([parent, child])
+
+
+def test_a_block_that_can_be_found_is_copied_even_by_its_only_holder() -> None:
+    pool = BlockPool(9)
+    tables = BlockTables(pool, prefix_cache=True)
+    parent = _computed(tables, 48)
+    child = _forked(tables, parent, [*range(35), 777, 778])
+    full = parent.table[2]
+    tables.free(parent)
+    assert tables.grow(child, 2)
+    assert tables.take_copies() == (BlockCopy(full, child.table[2]),)
+    assert tables.find_prefix(_sequence(60)).num_tokens == 48
+
+
+def test_a_copy_that_does_not_fit_changes_nothing() -> None:
+    pool = BlockPool(3)
+    tables = BlockTables(pool, prefix_cache=True)
+    parent = _computed(tables, 40)
+    child = _forked(tables, parent, list(range(40)))
+    assert not tables.grow(child, 1)
+    assert (child.table, tables.take_copies()) == (parent.table, ())
+
+
+def test_a_block_shared_by_different_histories_is_noticed() -> None:
+    tables = BlockTables(BlockPool(9), prefix_cache=True)
+    parent = _computed(tables, 40)
+    child = _forked(tables, parent, list(range(40)))
+    child.token_ids[37] = 777
+    with pytest.raises(IntegrityError, match="holds other tokens than its own"):
+        tables.check_integrity([parent, child])
 
 
 def test_a_table_shorter_than_its_tokens_is_noticed() -> None:
