@@ -37,6 +37,8 @@ class EngineConfig:
         can be built and run, and says so where not.
     policy: what admission promises, see engine.policies. watermark: share of the KV blocks that admission
         leaves free while others run, so that they can grow.
+    swap_bytes: host memory for the blocks of preempted sequences, 0 for none. link_bytes_per_s, flops_per_s:
+        what copying there and computing again are reckoned with.
     check_integrity: verify every invariant after every step (for tests).
     """
 
@@ -55,6 +57,9 @@ class EngineConfig:
     backend: Backend = "auto"
     policy: Policy = "max_utilization"
     watermark: float = 0.01
+    swap_bytes: int = 0
+    link_bytes_per_s: float = 8e9
+    flops_per_s: float = 2e11
     check_integrity: bool = False
 
     def __post_init__(self) -> None:
@@ -65,6 +70,9 @@ class EngineConfig:
             "max_num_seqs": 1,
             "max_batched_tokens": 1,
             "max_waiting": 1,
+            "swap_bytes": 0,
+            "link_bytes_per_s": 1,
+            "flops_per_s": 1,
             "adapter_slots": 0,
             "max_lora_rank": 1,
             "threads": 1,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from engine.adapters import AdapterSlots
 from engine.admission import check_parent, check_request, make_sequence, measure_room
-from engine.blocks import BlockPool
+from engine.assembly import make_scheduler, open_runner
 from engine.config import EngineConfig
 from engine.errors import IntegrityError, QueueFull
 from engine.generate import generate
@@ -30,7 +30,7 @@ from engine.records import (
     StepPlan,
     TokenEvent,
 )
-from engine.scheduler import Scheduler, SchedulerCounters, limits_of
+from engine.scheduler import SchedulerCounters
 from engine.sequence import Sequence
 from engine.stats import StepCounters, snapshot
 
@@ -48,19 +48,14 @@ class Engine:
 
     def __init__(self, config: EngineConfig, *, runner: ModelRunner | None = None) -> None:
         self._config = config
-        self._runner = _build_runner(config) if runner is None else runner
+        self._runner = open_runner(config) if runner is None else runner
         self._room = measure_room(config, self._runner)
         self._slots = AdapterSlots(config.adapter_slots)
         self._steps = StepCounters()
         self._scheduling = SchedulerCounters()
-        self._pool, self._scheduler = self._make_scheduler()
+        self._scheduler = make_scheduler(config, self._runner, self._scheduling)
         self._live = LiveRequests()
         self._next_seq_id = 0
-
-    def _make_scheduler(self) -> tuple[BlockPool, Scheduler]:
-        pool = BlockPool(self._room.num_blocks)
-        limits = limits_of(self._config, pool.num_blocks)
-        return pool, Scheduler(limits, pool, self._scheduling, prefix_cache=self._config.prefix_cache)
 
     @property
     def max_model_len(self) -> int:
@@ -149,7 +144,7 @@ class Engine:
         return self._slots.snapshot()
 
     def stats(self) -> EngineStats:
-        return snapshot(self._steps, self._scheduler, self._pool, self._runner.block_bytes)
+        return snapshot(self._steps, self._scheduler, self._runner.block_bytes)
 
     def generate(
         self, prompts: Ordered[Ordered[int]], sampling: SamplingParams, adapter: str | None = None
@@ -175,9 +170,10 @@ class Engine:
     def recover(self, reason: str) -> list[TokenEvent]:
         """After step() itself has raised: fail what was running, keep what waits, on an empty pool."""
         self._steps.failed()
-        self._pool, self._scheduler = self._make_scheduler()
+        self._scheduler = make_scheduler(self._config, self._runner, self._scheduling)
         for seq in list(self._live):
             if seq.state == "waiting":
+                seq.saved, seq.num_saved = [], 0
                 self._scheduler.add(seq)
             else:
                 self._close(seq, "error", error=reason)
@@ -200,6 +196,7 @@ class Engine:
         except Exception as error:  # whatever model code raises ends this batch, never the loop
             logger.exception("step failed", extra={"action": "step_failed", "requests": len(plan.seqs)})
             self._steps.failed()
+            self._scheduler.distrust_saved()
             for share in plan.seqs:
                 self._end(running[share.seq_id], "error", error=f"{type(error).__name__}: {error}")
             return
@@ -241,10 +238,3 @@ class Engine:
     ) -> None:
         self._slots.unpin(seq.request.adapter)
         self._live.close(seq, finish, row=row, error=error)
-
-
-def _build_runner(config: EngineConfig) -> ModelRunner:
-    # Torch comes in here, so that an engine on another runner, and its tests, do without it.
-    from engine.runner import build_runner
-
-    return build_runner(config)

@@ -21,6 +21,14 @@ class ModelRunner(Protocol):
         """KV blocks it has, ids 0 .. num_blocks - 1 (config.num_blocks, or what kv_bytes holds)."""
 
     @property
+    def num_host_blocks(self) -> int:
+        """Blocks of host memory, ids from num_blocks on; only copies name them."""
+
+    @property
+    def token_flops(self) -> float:
+        """Floating-point operations that one token of a prompt costs, attention left out."""
+
+    @property
     def block_bytes(self) -> int:
         """Bytes of one KV block, all layers together."""
 

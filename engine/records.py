@@ -122,6 +122,7 @@ class EngineStats:
     live_tokens: tokens of running sequences whose keys and values are cached.
     prefix_queries, prefix_hits: prompt tokens looked up, and those found.
     admissions: sequences that began to run, again after a preemption. evictions: cached blocks given up.
+    swaps: preemptions that saved their blocks to host memory, where host_blocks_free are left.
     last_batch_seqs, last_batch_tokens: of the last step; seqs_by_step, tokens_by_step: of all steps.
     failed_steps: steps the runner could not finish; consecutive_failures of them in a row until now.
     """
@@ -138,6 +139,9 @@ class EngineStats:
     live_tokens: int = 0
     admissions: int = 0
     evictions: int = 0
+    swaps: int = 0
+    host_blocks_total: int = 0
+    host_blocks_free: int = 0
     preemptions: int = 0
     steps: int = 0
     failed_steps: int = 0

@@ -16,16 +16,29 @@ from engine.sampler import sample
 class Runner:
     """The ModelRunner over real tensors. Called from one thread at a time."""
 
-    def __init__(self, spec: ModelSpec, model: StepModel, num_blocks: int, block_bytes: int) -> None:
+    def __init__(
+        self, spec: ModelSpec, model: StepModel, num_blocks: int, num_host_blocks: int, block_bytes: int
+    ) -> None:
         self._spec = spec
         self._model = model
         self._num_blocks = num_blocks
+        self._num_host_blocks = num_host_blocks
         self._block_bytes = block_bytes
 
     @property
     def num_blocks(self) -> int:
         """KV blocks, ids 0 .. num_blocks - 1."""
         return self._num_blocks
+
+    @property
+    def num_host_blocks(self) -> int:
+        """Blocks that only copies name, ids from num_blocks on. Here all memory is the host's."""
+        return self._num_host_blocks
+
+    @property
+    def token_flops(self) -> float:
+        """Of the products of all layers, for one token."""
+        return 2.0 * sum(rows * columns for rows, columns in self._spec.lora_targets.values())
 
     @property
     def block_bytes(self) -> int:
@@ -77,8 +90,10 @@ def build_runner(config: EngineConfig) -> Runner:
     """
     spec = read_spec(config.model)
     num_blocks = _num_blocks(config, spec)
-    model = open_model(config, spec, num_blocks)
-    return Runner(spec, model, num_blocks, spec.block_bytes(config.dtype))
+    block_bytes = spec.block_bytes(config.dtype)
+    num_host_blocks = config.swap_bytes // block_bytes
+    model = open_model(config, spec, num_blocks + num_host_blocks)
+    return Runner(spec, model, num_blocks, num_host_blocks, block_bytes)
 
 
 def _num_blocks(config: EngineConfig, spec: ModelSpec) -> int:

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 
 from engine.blocks import BlockPool
 from engine.budget import TokenBudget
-from engine.config import BLOCK_SIZE, EngineConfig, Policy
+from engine.config import BLOCK_SIZE, Policy
 from engine.errors import IntegrityError
 from engine.policies import claim, room
 from engine.records import ScheduledSeq, StepPlan
 from engine.sequence import Sequence
+from engine.swap import SwapSpace
 from engine.tables import BlockTables, Prefix
 from engine.victims import choose_victim, is_protected, promised_blocks
 from engine.waiting import WaitingQueue
@@ -31,18 +32,13 @@ class Limits:
     watermark_blocks: int = 0
 
 
-def limits_of(config: EngineConfig, num_blocks: int) -> Limits:
-    """The limits that the settings ask for on a pool of `num_blocks`."""
-    watermark = int(config.watermark * num_blocks)
-    return Limits(config.max_num_seqs, config.max_batched_tokens, config.policy, watermark)
-
-
 @dataclass(slots=True)
 class SchedulerCounters:
     """Counted since the start; admissions also of those preempted; lookups and hits are prompt tokens."""
 
     admissions: int = 0
     preemptions: int = 0
+    swaps: int = 0
     prefix_queries: int = 0
     prefix_hits: int = 0
 
@@ -54,14 +50,21 @@ class Scheduler:
     """
 
     def __init__(
-        self, limits: Limits, pool: BlockPool, counters: SchedulerCounters, *, prefix_cache: bool
+        self,
+        limits: Limits,
+        pool: BlockPool,
+        swap: SwapSpace,
+        counters: SchedulerCounters,
+        *,
+        prefix_cache: bool,
     ) -> None:
         self.running: list[Sequence] = []
         self.waiting = WaitingQueue()
         self.counters = counters
         self._limits = limits
         self._tables = BlockTables(pool, prefix_cache=prefix_cache)
-        self._pool = pool
+        self.pool = pool
+        self.swap = swap
 
     def add(self, seq: Sequence) -> None:
         """Queue a sequence that, alone, fits the pool."""
@@ -72,7 +75,7 @@ class Scheduler:
         common = self._tables.common_tokens(seq, parent) if parent.state == "running" else 0
         limits = self._limits
         cost = claim(limits.policy, seq) - common // BLOCK_SIZE
-        fits = cost <= room(limits.policy, self._pool, self.running, limits.watermark_blocks)
+        fits = cost <= room(limits.policy, self.pool, self.running, limits.watermark_blocks)
         if common and fits and len(self.running) < limits.max_num_seqs:
             self._tables.share(seq, parent, common)
             self._enter(seq)
@@ -81,6 +84,7 @@ class Scheduler:
 
     def schedule(self) -> StepPlan:
         """The next step: every running sequence advances by at least one token, then others join."""
+        self.swap.settle()
         budget = TokenBudget(self._limits.max_batched_tokens)
         shares: dict[Sequence, int] = {}
         preempted_before = self.counters.preemptions
@@ -107,6 +111,9 @@ class Scheduler:
 
     def _preempt(self, victim: Sequence) -> None:
         self.running.remove(victim)
+        if self.swap.is_worth(victim):
+            self._tables.copy_out(victim, self.swap.take(victim))
+            self.counters.swaps += 1
         self._tables.free(victim)
         victim.state = "waiting"
         victim.preemptions += 1
@@ -116,10 +123,10 @@ class Scheduler:
     def _admit(self, shares: dict[Sequence, int], budget: TokenBudget) -> None:
         """Let waiting sequences run, strictly in order, while tokens, places and blocks last."""
         limits = self._limits
-        left = room(limits.policy, self._pool, self.running, limits.watermark_blocks)
+        left = room(limits.policy, self.pool, self.running, limits.watermark_blocks)
         while self.waiting and budget.left and len(self.running) < limits.max_num_seqs:
             seq = self.waiting.first
-            prefix = self._tables.find_prefix(seq)
+            prefix = self._head(seq)
             cost = claim(limits.policy, seq) - self._tables.saving(prefix)
             if cost > left or not self._can_promise(seq):
                 return
@@ -128,14 +135,23 @@ class Scheduler:
             shares[seq] = budget.take(seq.pending)
             self._tables.grow(seq, shares[seq])
 
+    def _head(self, seq: Sequence) -> Prefix:
+        """The cached prefix a waiting sequence begins with; none where more of it was saved."""
+        prefix = self._tables.find_prefix(seq)
+        return Prefix() if prefix.num_tokens < seq.num_saved else prefix
+
     def _can_promise(self, seq: Sequence) -> bool:
         if not is_protected(seq):
             return True
-        return promised_blocks(self.running) + seq.max_blocks <= self._pool.num_blocks
+        return promised_blocks(self.running) + seq.max_blocks <= self.pool.num_blocks
 
     def _start(self, seq: Sequence, prefix: Prefix) -> None:
         self.waiting.remove(seq)
-        self._tables.begin(seq, prefix)
+        if seq.num_saved > prefix.num_tokens:
+            self._tables.copy_in(seq, seq.num_saved, self.swap.give_back(seq))
+        else:
+            self.swap.drop(seq)
+            self._tables.begin(seq, prefix)
         self._enter(seq)
 
     def _enter(self, seq: Sequence) -> None:
@@ -161,7 +177,12 @@ class Scheduler:
             self._tables.free(seq, forget=forget)
         else:
             self.waiting.remove(seq)
+            self.swap.drop(seq)
         seq.state = "finished"
+
+    def distrust_saved(self) -> None:
+        """The step failed: what it should have saved in host memory may not be there."""
+        self.swap.distrust()
 
     def check_integrity(self) -> None:
         """Raise IntegrityError unless states, order, tables and pool agree."""
@@ -172,9 +193,10 @@ class Scheduler:
                 raise IntegrityError(f"the {name} list is out of order")
         if any(seq.table or seq.num_computed for seq in self.waiting):
             raise IntegrityError("a waiting sequence holds blocks")
-        if promised_blocks(self.running) > self._pool.num_blocks:
+        if promised_blocks(self.running) > self.pool.num_blocks:
             raise IntegrityError("more blocks are promised to protected sequences than the pool has")
         self._tables.check_integrity(self.running)
+        self.swap.check_integrity(self.waiting)
 
 
 def _share(seq: Sequence, count: int) -> ScheduledSeq:

@@ -24,6 +24,7 @@ class Sequence:
     max_tokens: the request's own, clamped to the model length. stop_ids: every token that ends it.
     seed: the request's own or one drawn for it. added_at and later times: seconds, monotonic.
     table: block ids, owned (one reference each) by this sequence while it runs. most_blocks: of its life.
+    saved: host blocks, owned by it while it waits, that hold its first num_saved tokens.
     """
 
     seq_id: int
@@ -43,6 +44,8 @@ class Sequence:
     most_blocks: int = 0
     started_at: float | None = None
     first_token_at: float | None = None
+    saved: list[int] = field(default_factory=list)
+    num_saved: int = 0
     _keys: list[bytes] = field(init=False)
 
     def __post_init__(self) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from engine.blocks import BlockPool
 from engine.records import EngineStats, Spread, StepPlan
 from engine.scheduler import Scheduler
 
@@ -60,8 +59,9 @@ class StepCounters:
             self.prompt_tokens += first_of_prompt
 
 
-def snapshot(steps: StepCounters, scheduler: Scheduler, pool: BlockPool, block_bytes: int) -> EngineStats:
+def snapshot(steps: StepCounters, scheduler: Scheduler, block_bytes: int) -> EngineStats:
     """The figures of this moment; costs no more for those that wait or have finished."""
+    pool, swap = scheduler.pool, scheduler.swap
     return EngineStats(
         running=len(scheduler.running),
         waiting=len(scheduler.waiting),
@@ -73,6 +73,9 @@ def snapshot(steps: StepCounters, scheduler: Scheduler, pool: BlockPool, block_b
         live_tokens=sum(seq.num_computed for seq in scheduler.running),
         admissions=scheduler.counters.admissions,
         evictions=pool.evictions,
+        swaps=scheduler.counters.swaps,
+        host_blocks_total=swap.num_blocks,
+        host_blocks_free=swap.num_free,
         prefix_queries=scheduler.counters.prefix_queries,
         prefix_hits=scheduler.counters.prefix_hits,
         preemptions=scheduler.counters.preemptions,

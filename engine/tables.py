@@ -76,6 +76,16 @@ class BlockTables:
         self._copies.append(BlockCopy(source, target[0]))
         return target
 
+    def copy_out(self, seq: Sequence, host: list[int]) -> None:
+        """Copy what a sequence has computed to host blocks; its own are handed out only behind that copy."""
+        self._copies += map(BlockCopy, seq.table, host)
+
+    def copy_in(self, seq: Sequence, num_tokens: int, host: list[int]) -> None:
+        """Give a sequence without a table its `num_tokens` back from host blocks."""
+        seq.table = self.pool.allocate(len(host))
+        seq.num_computed = num_tokens
+        self._copies += map(BlockCopy, host, seq.table)
+
     def common_tokens(self, seq: Sequence, parent: Sequence) -> int:
         """Computed tokens of `parent` that a new sequence begins with, leaving at least one to compute."""
         most = min(parent.num_computed, len(seq.token_ids) - 1)

@@ -203,7 +203,7 @@ async def test_the_loop_survives_damage_to_the_engines_own_state() -> None:
 
     def damage(plan: StepPlan) -> None:
         runner.before_run = None
-        made[0]._pool.allocate(1)
+        made[0]._scheduler.pool.allocate(1)
 
     def make(config: EngineConfig) -> Engine:
         made.append(fake_engine(runner))
@@ -231,7 +231,7 @@ async def test_a_leak_is_found_when_idle_and_mended() -> None:
     sink = Collector()
     engine = AsyncEngine(_config(), sink, make_engine=make)
     await engine.start()
-    made[0]._pool.allocate(1)
+    made[0]._scheduler.pool.allocate(1)
     await engine.add(_request("r"))
     assert (await sink.last("r")).finish == "length"
     await engine.close()

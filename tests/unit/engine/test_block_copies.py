@@ -10,6 +10,7 @@ import torch
 
 from engine.config import EngineConfig
 from engine.engine import Engine
+from engine.modelspec import read_spec
 from engine.records import BlockCopy, StepPlan
 from engine.sampling import SamplingParams
 from tests.unit.engine.conftest import Row, TinyModel
@@ -59,6 +60,34 @@ def test_greedy_tokens_are_the_same_with_a_prefix_reused_to_the_token(tiny: Tiny
         return made
 
     assert completions(True) == completions(False)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_greedy_tokens_are_the_same_after_a_swap(tiny: Tiny, backend: Backend) -> None:
+    folder = tiny("llama").folder
+    prompts = [[(7 * i + 11 * j) % 100 + 3 for i in range(20)] for j in range(4)]
+    greedy = SamplingParams(max_tokens=45, temperature=0.0, ignore_eos=True)
+    block_bytes = read_spec(folder).block_bytes("float32")
+
+    def completions(num_blocks: int) -> list[list[int]]:
+        config = EngineConfig(
+            model=folder,
+            dtype="float32",
+            num_blocks=num_blocks,
+            backend=backend,
+            max_model_len=100,
+            prefix_cache=False,
+            swap_bytes=20 * block_bytes,
+            flops_per_s=1e6,
+            check_integrity=True,
+        )
+        engine = Engine(config)
+        made = engine.generate(prompts, greedy)
+        assert engine.stats().host_blocks_total == 20
+        assert (engine.stats().swaps > 0) == (num_blocks < 20)
+        return made
+
+    assert completions(9) == completions(60)
 
 
 def test_the_native_backend_refuses_blocks_it_lacks(tiny: Tiny) -> None:

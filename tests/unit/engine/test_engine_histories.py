@@ -154,12 +154,14 @@ def _check_completion(request: Request, events: list[TokenEvent]) -> None:
         {"max_num_seqs": st.integers(1, 5), "max_batched_tokens": st.integers(5, 40)}
     ),
     num_blocks=st.integers(4, 14),
+    num_host_blocks=st.sampled_from([0, 4, 30]),
     history=st.lists(actions, max_size=50),
 )
 def test_every_request_ends_once_and_as_if_alone(
-    sizes: dict[str, int], num_blocks: int, history: list[tuple[str, Any]]
+    sizes: dict[str, int], num_blocks: int, num_host_blocks: int, history: list[tuple[str, Any]]
 ) -> None:
-    told = History(FakeRunner(num_blocks=num_blocks, poison=POISON), sizes)
+    runner = FakeRunner(num_blocks=num_blocks, num_host_blocks=num_host_blocks, poison=POISON)
+    told = History(runner, sizes)
     for digest in DIGESTS[:2]:
         told.load(digest)
     for action, value in history:

@@ -14,6 +14,7 @@ from engine.errors import IntegrityError
 from engine.records import Request, SamplingParams, StepPlan
 from engine.scheduler import Limits, Scheduler, SchedulerCounters
 from engine.sequence import Sequence
+from engine.swap import SwapCosts, SwapSpace
 from engine.victims import MAX_PREEMPTIONS
 
 
@@ -21,11 +22,18 @@ class Bench:
     """A scheduler whose sequences generate the token 1 until their length is reached."""
 
     def __init__(
-        self, num_blocks: int = 64, max_num_seqs: int = 8, max_batched_tokens: int = 32, **terms: Any
+        self,
+        num_blocks: int = 64,
+        max_num_seqs: int = 8,
+        max_batched_tokens: int = 32,
+        *,
+        host_blocks: int = 0,
+        **terms: Any,
     ) -> None:
         self.pool = BlockPool(num_blocks)
         self.limits = Limits(max_num_seqs, max_batched_tokens, **terms)
-        self.scheduler = Scheduler(self.limits, self.pool, SchedulerCounters(), prefix_cache=True)
+        swap = SwapSpace(num_blocks, host_blocks, SwapCosts(1, 1e9, token_flops=1.0, flops_per_s=1.0))
+        self.scheduler = Scheduler(self.limits, self.pool, swap, SchedulerCounters(), prefix_cache=True)
         self.seqs: list[Sequence] = []
 
     def add(
@@ -191,6 +199,43 @@ def test_the_newest_is_preempted_and_resumes_with_all_its_tokens() -> None:
         bench.step()
     assert new.num_outputs >= outputs
     assert new.cached_tokens == 0  # the account is of its first admission
+
+
+def test_what_is_saved_in_host_memory_is_not_computed_again() -> None:
+    bench = Bench(num_blocks=6, max_batched_tokens=64, host_blocks=8)
+    _, new = bench.add(30, 40), bench.add(30, 40)
+    while not new.preemptions:
+        plan = bench.step()
+    computed, saved = new.num_saved, new.saved
+    assert computed == len(new.token_ids) - 1
+    assert [copy.target for copy in plan.copies] == saved
+    assert bench.scheduler.counters.swaps == 1
+    while new.state == "waiting":
+        plan = bench.step()
+    assert _counts(plan)[1] == 1
+    assert [copy.source for copy in plan.copies] == saved
+    assert (new.saved, new.num_computed, bench.scheduler.swap.num_free) == ([], computed + 1, 8 - len(saved))
+    bench.step()
+    assert bench.scheduler.swap.num_free == 8
+
+
+def test_what_a_failed_step_should_have_saved_is_computed_again() -> None:
+    bench = Bench(num_blocks=6, max_batched_tokens=64, host_blocks=8)
+    _, new = bench.add(30, 40), bench.add(30, 40)
+    while not new.preemptions:
+        bench.step()
+    bench.scheduler.distrust_saved()
+    bench.scheduler.check_integrity()
+    assert (new.saved, new.num_saved, bench.scheduler.swap.num_free) == ([], 0, 8)
+
+
+def test_what_an_ended_sequence_saved_is_freed() -> None:
+    bench = Bench(num_blocks=6, max_batched_tokens=64, host_blocks=8)
+    _, new = bench.add(30, 40), bench.add(30, 40)
+    while not new.preemptions:
+        bench.step()
+    bench.scheduler.remove(new)
+    assert bench.scheduler.swap.num_free == 8
 
 
 def test_nobody_is_admitted_in_a_step_that_preempts() -> None:
@@ -390,6 +435,7 @@ def test_promises_beyond_the_pool_are_noticed() -> None:
 @given(
     policy=st.sampled_from(["max_utilization", "guaranteed_no_evict"]),
     watermark=st.integers(0, 3),
+    host_blocks=st.sampled_from([0, 3, 20]),
     num_blocks=st.integers(4, 16),
     max_num_seqs=st.integers(1, 6),
     spare_tokens=st.integers(0, 40),
@@ -412,12 +458,13 @@ def test_promises_beyond_the_pool_are_noticed() -> None:
 def test_integrity_and_an_end_through_random_histories(
     policy: Policy,
     watermark: int,
+    host_blocks: int,
     num_blocks: int,
     max_num_seqs: int,
     spare_tokens: int,
     history: list[tuple[Any, ...]],
 ) -> None:
-    terms = {"policy": policy, "watermark_blocks": watermark}
+    terms = {"policy": policy, "watermark_blocks": watermark, "host_blocks": host_blocks}
     bench = Bench(num_blocks, max_num_seqs, max_num_seqs + spare_tokens, **terms)
     for action, *numbers in history:
         if action == "add":
@@ -442,6 +489,7 @@ def test_integrity_and_an_end_through_random_histories(
         bench.step()
         steps += 1
         assert steps <= most + len(bench.seqs) * MAX_PREEMPTIONS
-    assert bench.pool.num_free == num_blocks
+    bench.step()
+    assert (bench.pool.num_free, bench.scheduler.swap.num_free) == (num_blocks, host_blocks)
     most_preemptions = 0 if policy == "guaranteed_no_evict" else MAX_PREEMPTIONS
     assert all(seq.preemptions <= most_preemptions for seq in bench.seqs)
