@@ -2,8 +2,10 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from random import Random
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,7 +21,7 @@ requests = st.fixed_dictionaries(
     {
         "family": st.integers(0, 2),
         "prompt_len": st.integers(1, 50),
-        "max_tokens": st.integers(1, 30),
+        "max_tokens": st.integers(1, 100),
         "adapter": st.sampled_from([None, *DIGESTS]),
         "cache_salt": st.sampled_from(["", "t"]),
         "priority": st.integers(0, 1),
@@ -122,6 +124,25 @@ class History:
         self.step()
         self.runner.before_run = None
 
+    def do(self, action: str, value: Any) -> None:
+        """One action, then every invariant."""
+        if action == "step":
+            for _ in range(value):
+                self.step()
+        elif action == "break":
+            self.break_step()
+        else:
+            getattr(self, action)(value)
+        self.engine.check_integrity()
+
+    def finish(self) -> None:
+        """Step until nothing is left, which comes in bounded time, then look at what came of it all."""
+        for _ in range(50 * 80 * (MAX_PREEMPTIONS + 1)):
+            if not self.engine.has_work:
+                break
+            self.step()
+        self.check_end()
+
     def check_end(self) -> None:
         stats = self.engine.stats()
         assert stats.blocks_free == stats.blocks_total
@@ -148,6 +169,46 @@ def _check_completion(request: Request, events: list[TokenEvent]) -> None:
         assert last.finish in ("abort", "error")
 
 
+def _some_action(draw: Random) -> tuple[str, Any]:
+    kind = draw.choices(
+        ["step", "add", "fork", "abort", "break", "load", "unload"], [60, 25, 8, 4, 0.2, 1, 1]
+    )[0]
+    numbers = {
+        "step": 1,
+        "abort": draw.randrange(100),
+        "fork": (draw.randrange(100), draw.randint(1, 30), draw.randrange(3)),
+        "load": draw.choice(DIGESTS),
+        "unload": draw.choice(DIGESTS),
+        "break": 0,
+    }
+    about = {
+        "family": draw.randrange(8),
+        "prompt_len": draw.randint(1, 30),
+        "max_tokens": draw.randint(20, 140),
+        "adapter": draw.choice([None, None, *DIGESTS]),
+        "cache_salt": draw.choice(["", "", "t"]),
+        "priority": draw.randrange(2),
+        "seed": draw.randrange(3),
+        "poisoned": draw.randrange(20) == 0,
+    }
+    return kind, numbers.get(kind, about)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_ten_thousand_steps_with_everything_that_can_happen(seed: int) -> None:
+    draw = Random(seed)
+    runner = FakeRunner(num_blocks=18, num_host_blocks=(0, 4, 12)[seed % 3], poison=POISON)
+    told = History(runner, {"max_num_seqs": 8, "max_batched_tokens": 40})
+    for digest in DIGESTS[:2]:
+        told.load(digest)
+    while len(runner.plans) < 2000:
+        told.do(*_some_action(draw))
+    told.finish()
+    stats = told.engine.stats()
+    assert min(stats.preemptions, stats.evictions, stats.prefix_hits) > 3
+    assert (stats.swaps > 0) == (runner.num_host_blocks > 0)
+
+
 @settings(deadline=None, max_examples=150)
 @given(
     sizes=st.fixed_dictionaries(
@@ -165,22 +226,5 @@ def test_every_request_ends_once_and_as_if_alone(
     for digest in DIGESTS[:2]:
         told.load(digest)
     for action, value in history:
-        if action == "step":
-            for _ in range(value):
-                told.step()
-        elif action == "break":
-            told.break_step()
-        else:
-            {
-                "add": told.add,
-                "fork": told.fork,
-                "abort": told.abort,
-                "load": told.load,
-                "unload": told.unload,
-            }[action](value)
-        told.engine.check_integrity()
-    for _ in range(50 * 80 * (MAX_PREEMPTIONS + 1)):
-        if not told.engine.has_work:
-            break
-        told.step()
-    told.check_end()
+        told.do(action, value)
+    told.finish()
