@@ -24,4 +24,4 @@ def make_scheduler(config: EngineConfig, runner: ModelRunner, counters: Schedule
     costs = SwapCosts(runner.block_bytes, config.link_bytes_per_s, runner.token_flops, config.flops_per_s)
     swap = SwapSpace(runner.num_blocks, runner.num_host_blocks, costs)
     pool = BlockPool(runner.num_blocks)
-    return Scheduler(limits, pool, swap, counters, prefix_cache=config.prefix_cache)
+    return Scheduler(limits, pool, swap, counters, prefix_cache=config.prefix_cache, window=runner.window)

@@ -48,6 +48,7 @@ class FakeRunner:
     block_bytes: int = 1024
     num_host_blocks: int = 0
     token_flops: float = 1e12
+    window: int | None = None
     model_len: int = 1024
     vocab_size: int = 97
     eos_token_ids: frozenset[int] = frozenset({EOS})

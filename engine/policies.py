@@ -19,9 +19,9 @@ from engine.sequence import Sequence
 
 def claim(policy: Policy, seq: Sequence) -> int:
     """Blocks that are set aside for a sequence beyond those in its table."""
-    present = blocks_for(len(seq.token_ids)) + 1
+    present = blocks_for(len(seq.token_ids)) - seq.num_dropped + 1
     wanted = seq.max_blocks if policy == "guaranteed_no_evict" else min(present, seq.max_blocks)
-    return max(0, wanted - len(seq.table))
+    return max(0, wanted - len(seq.table) + seq.num_dropped)
 
 
 def room(policy: Policy, pool: BlockPool, running: Iterable[Sequence], watermark: int) -> int:

@@ -37,6 +37,10 @@ class ModelRunner(Protocol):
         """Positions the model was made for."""
 
     @property
+    def window(self) -> int | None:
+        """Positions a token sees, its own included, in the layer that sees most; None where one sees all."""
+
+    @property
     def vocab_size(self) -> int:
         """Token ids are 0 .. vocab_size - 1."""
 

@@ -51,6 +51,12 @@ class Runner:
         return self._spec.max_position
 
     @property
+    def window(self) -> int | None:
+        """The widest of all layers' windows; None where a layer has none."""
+        windows = [window for window in self._spec.windows if window is not None]
+        return max(windows) if len(windows) == self._spec.num_layers else None
+
+    @property
     def vocab_size(self) -> int:
         """Token ids are 0 .. vocab_size - 1."""
         return self._spec.vocab_size

@@ -57,12 +57,13 @@ class Scheduler:
         counters: SchedulerCounters,
         *,
         prefix_cache: bool,
+        window: int | None = None,
     ) -> None:
         self.running: list[Sequence] = []
         self.waiting = WaitingQueue()
         self.counters = counters
         self._limits = limits
-        self._tables = BlockTables(pool, prefix_cache=prefix_cache)
+        self._tables = BlockTables(pool, prefix_cache=prefix_cache, window=window)
         self.pool = pool
         self.swap = swap
 

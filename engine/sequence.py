@@ -23,7 +23,9 @@ class Sequence:
 
     max_tokens: the request's own, clamped to the model length. stop_ids: every token that ends it.
     seed: the request's own or one drawn for it. added_at and later times: seconds, monotonic.
-    table: block ids, owned (one reference each) by this sequence while it runs. most_blocks: of its life.
+    block_limit: most blocks it holds at once where every layer has a window, None where one has not.
+    table: block ids; those from num_dropped on are owned (one reference each) by it while it runs.
+    most_blocks: owned at once, of its whole life.
     saved: host blocks, owned by it while it waits, that hold its first num_saved tokens.
     """
 
@@ -34,11 +36,13 @@ class Sequence:
     seed: int
     adapter_slot: int
     added_at: float
+    block_limit: int | None = None
     state: SeqState = "waiting"
     token_ids: list[int] = field(init=False)
     prompt_len: int = field(init=False)
     num_computed: int = 0
     table: list[int] = field(default_factory=list)
+    num_dropped: int = 0
     preemptions: int = 0
     cached_tokens: int = 0
     most_blocks: int = 0
@@ -68,8 +72,14 @@ class Sequence:
 
     @property
     def max_blocks(self) -> int:
-        """Blocks it may grow to; the last token's keys and values are never computed."""
-        return blocks_for(self.prompt_len + self.max_tokens - 1)
+        """Blocks it may yet hold at once; the last token's keys and values are never computed."""
+        most = blocks_for(self.prompt_len + self.max_tokens - 1) - self.num_dropped
+        return most if self.block_limit is None else min(most, self.block_limit)
+
+    @property
+    def held(self) -> list[int]:
+        """Blocks of its table that it owns: those before have left every layer's window."""
+        return self.table[self.num_dropped :] if self.num_dropped else self.table
 
     @property
     def open_block(self) -> int | None:

@@ -52,9 +52,16 @@ class SwapSpace:
         return len(self._free)
 
     def is_worth(self, seq: Sequence) -> bool:
-        """Whether the blocks of a running sequence fit, and are sooner copied than computed."""
+        """Whether the blocks of a running sequence fit, and are sooner copied than computed.
+
+        Never where some have left the window: what is left of it is short to compute.
+        """
         needed = blocks_for(seq.num_computed)
-        return 0 < needed <= len(self._free) and self._costs.prefers_swap(seq.num_computed)
+        return (
+            not seq.num_dropped
+            and 0 < needed <= len(self._free)
+            and self._costs.prefers_swap(seq.num_computed)
+        )
 
     def take(self, seq: Sequence) -> list[int]:
         """Host blocks for all computed tokens of a sequence; the step to come fills them."""

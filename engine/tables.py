@@ -2,6 +2,7 @@
 
 The only place where a sequence and the pool meet. Who owns what of a running sequence's tokens:
 
+    [0, dropped blocks)      out of every layer's window: its table still names blocks, which are others' now
     [0, found)               full blocks of a cached prefix, shared by reference, never written again;
                              a block that matches partly is copied, the copy is the sequence's own
     [found, num_computed)    its own; each full block is published once its step has succeeded
@@ -35,10 +36,14 @@ class Prefix:
 
 
 class BlockTables:
-    """Moves blocks between one pool and many sequences."""
+    """Moves blocks between one pool and many sequences.
 
-    def __init__(self, pool: BlockPool, *, prefix_cache: bool) -> None:
+    window: positions that a token sees, its own included, in the layer that sees most; None for all.
+    """
+
+    def __init__(self, pool: BlockPool, *, prefix_cache: bool, window: int | None = None) -> None:
         self.pool = pool
+        self._window = window
         self._prefix_cache = prefix_cache
         self._copies: list[BlockCopy] = []
 
@@ -59,7 +64,8 @@ class BlockTables:
 
     def saving(self, prefix: Prefix) -> int:
         """Free blocks that a sequence which begins with `prefix` does not take: those others hold anyway."""
-        return sum(not self.pool.is_idle(block) for block in prefix.blocks)
+        kept = prefix.blocks[self._outside(prefix.num_tokens) :]
+        return sum(not self.pool.is_idle(block) for block in kept)
 
     def begin(self, seq: Sequence, prefix: Prefix) -> None:
         """Give a sequence without a table its cached prefix; a partly matching block takes a free one."""
@@ -69,6 +75,18 @@ class BlockTables:
         if prefix.common:
             self.pool.touch(prefix.source)
             seq.table += self._copy(prefix.source)
+        self._slide(seq)
+
+    def _outside(self, num_computed: int) -> int:
+        """Blocks at the head of a table that no token from `num_computed` on sees."""
+        return 0 if self._window is None else max(0, num_computed - self._window + 1) // BLOCK_SIZE
+
+    def _slide(self, seq: Sequence) -> None:
+        """Give back the blocks that have left the window."""
+        outside = self._outside(seq.num_computed)
+        if outside > seq.num_dropped:
+            self.pool.release(seq.table[seq.num_dropped : outside])
+            seq.num_dropped = outside
 
     def _copy(self, source: int) -> list[int]:
         # The source may be handed out at once, even as the target: copies are made in order, before all else.
@@ -90,13 +108,14 @@ class BlockTables:
         """Computed tokens of `parent` that a new sequence begins with, leaving at least one to compute."""
         most = min(parent.num_computed, len(seq.token_ids) - 1)
         pairs = enumerate(zip(seq.token_ids[:most], parent.token_ids, strict=False))
-        return next((place for place, (own, other) in pairs if own != other), most)
+        common = next((place for place, (own, other) in pairs if own != other), most)
+        return common if parent.num_dropped <= self._outside(common) else 0
 
     def share(self, seq: Sequence, parent: Sequence, common: int) -> None:
         """Give a sequence without a table the blocks of its parent's first `common` tokens."""
         seq.table = parent.table[: blocks_for(common)]
-        self.pool.share(seq.table)
-        seq.num_computed = common
+        seq.num_computed, seq.num_dropped = common, parent.num_dropped
+        self.pool.share(seq.held)
 
     def take_copies(self) -> tuple[BlockCopy, ...]:
         """Copies that the next step has to make, in order."""
@@ -112,7 +131,7 @@ class BlockTables:
         if shared:
             self._own_open_block(seq)
         seq.table += self.pool.allocate(lacking)
-        seq.most_blocks = max(seq.most_blocks, len(seq.table))
+        seq.most_blocks = max(seq.most_blocks, len(seq.table) - seq.num_dropped)
         return True
 
     def _own_open_block(self, seq: Sequence) -> None:
@@ -128,6 +147,7 @@ class BlockTables:
         if self._prefix_cache:
             for index in range(full_before, seq.num_computed // BLOCK_SIZE):
                 self.pool.publish(seq.table[index], seq.content(index))
+        self._slide(seq)
 
     def free(self, seq: Sequence, *, forget: bool = False) -> None:
         """Take the whole table back; see BlockPool.release for `forget`.
@@ -137,14 +157,14 @@ class BlockTables:
         if self._prefix_cache and not forget and seq.num_computed % BLOCK_SIZE:
             last = seq.num_computed // BLOCK_SIZE
             self.pool.publish(seq.table[last], seq.content(last))
-        self.pool.release(seq.table, forget=forget)
+        self.pool.release(seq.held, forget=forget)
         seq.table = []
-        seq.num_computed = 0
+        seq.num_computed = seq.num_dropped = 0
 
     def check_integrity(self, running: Iterable[Sequence]) -> None:
         """Raise IntegrityError unless pool and tables agree and nobody writes what another one reads."""
         running = list(running)
-        self.pool.check_integrity(seq.table for seq in running)
+        self.pool.check_integrity(seq.held for seq in running)
         for seq in running:
             if len(seq.table) < blocks_for(seq.num_computed):
                 raise IntegrityError(f"sequence {seq.seq_id}: table is shorter than its computed tokens")
@@ -159,7 +179,8 @@ def _check_shared_contents(running: Iterable[Sequence]) -> None:
     histories: dict[int, tuple[object, list[int]]] = {}
     for seq in running:
         origin = seq.block_key(-1)
-        for index, block in enumerate(seq.table[: blocks_for(seq.num_computed)]):
+        for index in range(seq.num_dropped, blocks_for(seq.num_computed)):
+            block = seq.table[index]
             end = min(seq.num_computed, (index + 1) * BLOCK_SIZE)
             here = (origin, index), seq.token_ids[index * BLOCK_SIZE : end]
             place, tokens = histories.setdefault(block, here)
