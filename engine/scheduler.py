@@ -124,6 +124,8 @@ class Scheduler:
     def _admit(self, shares: dict[Sequence, int], budget: TokenBudget) -> None:
         """Let waiting sequences run, strictly in order, while tokens, places and blocks last."""
         limits = self._limits
+        if not self.waiting:
+            return
         left = room(limits.policy, self.pool, self.running, limits.watermark_blocks)
         while self.waiting and budget.left and len(self.running) < limits.max_num_seqs:
             seq = self.waiting.first

@@ -126,6 +126,8 @@ class BlockTables:
         """Make room for the next `count` tokens; False, and nothing done, if blocks run out."""
         lacking = max(0, blocks_for(seq.num_computed + count) - len(seq.table))
         shared = not self.pool.is_writable(seq.open_block)
+        if not lacking and not shared:
+            return True
         if lacking + shared > self.pool.num_free:
             return False
         if shared:
@@ -147,7 +149,8 @@ class BlockTables:
         if self._prefix_cache:
             for index in range(full_before, seq.num_computed // BLOCK_SIZE):
                 self.pool.publish(seq.table[index], seq.content(index))
-        self._slide(seq)
+        if self._window is not None:
+            self._slide(seq)
 
     def free(self, seq: Sequence, *, forget: bool = False) -> None:
         """Take the whole table back; see BlockPool.release for `forget`.
