@@ -53,10 +53,7 @@ class Metrics:
     def __init__(self, reports: Callable[[], Iterable[ReplicaReport]], health: Callable[[], Health]) -> None:
         self.registry = CollectorRegistry()
         self.registry.register(GatheredMetrics(reports, health))
-
-        def histogram(name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
-            return Histogram(name, text, _LABELS, buckets=buckets, registry=self.registry)
-
+        histogram = self._histogram
         self.ttft = histogram("vllm:time_to_first_token_seconds", "Time to first token.", _SECONDS)
         self.gap = histogram("vllm:inter_token_latency_seconds", "Time between tokens.", _GAPS)
         self.per_token = histogram("vllm:request_time_per_output_token_seconds", "Mean per token.", _GAPS)
@@ -67,12 +64,7 @@ class Metrics:
         self.inference = histogram("vllm:request_inference_time_seconds", "Prefill and decode.", _SECONDS)
         self.prompt = histogram("vllm:request_prompt_tokens", "Prompt tokens of a request.", _COUNTS)
         self.generation = histogram("vllm:request_generation_tokens", "Tokens generated.", _COUNTS)
-        self.computed = histogram(
-            "vllm:request_prefill_kv_computed_tokens", "Prompt tokens not found in the cache.", _COUNTS
-        )
-        self.cached = histogram("noria:request_cached_tokens", "Prompt tokens found in the cache.", _COUNTS)
-        self.blocks = histogram("noria:request_kv_blocks", "KV blocks a request held at most.", _COUNTS)
-        self.preemptions = histogram("noria:request_preemptions", "Preemptions of a request.", _FEW)
+        self._define_cache_figures()
         self.max_tokens = Histogram(
             "vllm:request_params_max_tokens", "max_tokens.", buckets=_COUNTS, registry=self.registry
         )
@@ -95,6 +87,18 @@ class Metrics:
             "noria:http_errors", "Refused or failed requests.", ("code",), registry=self.registry
         )
         self.feedback = Counter("noria:feedback", "Acts of feedback.", ("kind",), registry=self.registry)
+
+    def _histogram(self, name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
+        return Histogram(name, text, _LABELS, buckets=buckets, registry=self.registry)
+
+    def _define_cache_figures(self) -> None:
+        histogram = self._histogram
+        self.computed = histogram(
+            "vllm:request_prefill_kv_computed_tokens", "Prompt tokens not found in the cache.", _COUNTS
+        )
+        self.cached = histogram("noria:request_cached_tokens", "Prompt tokens found in the cache.", _COUNTS)
+        self.blocks = histogram("noria:request_kv_blocks", "KV blocks a request held at most.", _COUNTS)
+        self.preemptions = histogram("noria:request_preemptions", "Preemptions of a request.", _FEW)
 
     def requested(
         self, endpoint: str | None, variant: str, adapter: str | None, choices: int, max_tokens: int
