@@ -14,22 +14,37 @@ from engine.sequence import Sequence
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """Sizes requests are measured against: those of the model, the pool and the settings together."""
+    """Sizes requests are measured against: those of the model, the pool and the settings together.
+
+    block_limit: most blocks of one sequence where all layers have windows: what leaves them is freed.
+    """
 
     max_model_len: int
     num_blocks: int
     vocab_size: int
     eos_token_ids: frozenset[int]
+    block_limit: int | None = None
+
+    def blocks_of(self, num_tokens: int) -> int:
+        """Blocks that a sequence of `num_tokens` holds at once, at most."""
+        needed = blocks_for(num_tokens)
+        return needed if self.block_limit is None else min(needed, self.block_limit)
 
 
 def measure_room(config: EngineConfig, runner: ModelRunner) -> Room:
     """Raises InvalidConfig where the settings ask for more than the model can do."""
+    limit = None
+    if runner.window is not None:
+        # The window of a step's first token, all its tokens, and one more block where those lie askew.
+        limit = blocks_for(runner.window - 1 + config.max_batched_tokens) + 1
     longest = config.max_model_len
     if longest is None:
-        longest = min(runner.model_len, runner.num_blocks * BLOCK_SIZE)
+        longest = runner.model_len
+        if limit is None or limit > runner.num_blocks:
+            longest = min(longest, runner.num_blocks * BLOCK_SIZE)
     elif longest > runner.model_len:
         raise InvalidConfig(f"max_model_len is {longest}; the model allows {runner.model_len}")
-    return Room(longest, runner.num_blocks, runner.vocab_size, runner.eos_token_ids)
+    return Room(longest, runner.num_blocks, runner.vocab_size, runner.eos_token_ids, limit)
 
 
 def check_request(request: Request, room: Room) -> int:
@@ -46,10 +61,19 @@ def check_request(request: Request, room: Room) -> int:
     if prompt_len > room.max_model_len - 1:
         raise PromptTooLong(got=prompt_len, allowed=room.max_model_len - 1)
     max_tokens = min(request.sampling.max_tokens, room.max_model_len - prompt_len)
-    needed = blocks_for(prompt_len + max_tokens - 1)
+    needed = room.blocks_of(prompt_len + max_tokens - 1)
     if needed > room.num_blocks:
         raise TooLargeForPool(needed=needed, allowed=room.num_blocks)
     return max_tokens
+
+
+def check_parent(request: Request, parent_id: str, parent: Sequence | None) -> Sequence:
+    """The parent that `request` may fork from. Raises InvalidParameter."""
+    if parent is None:
+        raise InvalidParameter("parent", parent_id, "the id of a live request")
+    if (request.adapter, request.cache_salt) != (parent.request.adapter, parent.request.cache_salt):
+        raise InvalidParameter("parent", parent_id, "a request with the same adapter and cache_salt")
+    return parent
 
 
 def make_sequence(
@@ -66,6 +90,7 @@ def make_sequence(
         seed=random.getrandbits(63) if sampling.seed is None else sampling.seed,
         adapter_slot=adapter_slot,
         added_at=now,
+        block_limit=room.block_limit,
     )
 
 

@@ -79,11 +79,11 @@ class AsyncEngine:
 
         Cancelled while waiting, it aborts the request.
         """
-        try:
-            await self._ask(lambda engine: engine.add(request))
-        except asyncio.CancelledError:
-            self.abort(request.id)
-            raise
+        await self._take_in(request, lambda engine: engine.add(request))
+
+    async def fork(self, parent_id: str, request: Request) -> None:
+        """Take in a request that goes on from a live one, as add() does. Raises what Engine.fork raises."""
+        await self._take_in(request, lambda engine: engine.fork(parent_id, request))
 
     def abort(self, request_id: str) -> None:
         """End a request before the next step; its last event, finish "abort", reaches the sink."""
@@ -114,6 +114,13 @@ class AsyncEngine:
     def healthy(self) -> bool:
         """Started, not closed, and not failing step after step."""
         return self._thread is not None and self._thread.healthy
+
+    async def _take_in(self, request: Request, action: Callable[[Engine], None]) -> None:
+        try:
+            await self._ask(action)
+        except asyncio.CancelledError:
+            self.abort(request.id)
+            raise
 
     async def _ask(self, action: Callable[[Engine], T]) -> T:
         if self._closing or self._ended is None or self._ended.done():

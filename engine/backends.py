@@ -18,7 +18,7 @@ from engine.errors import NativeUnavailable
 from engine.lora import AdapterWeights
 from engine.modelspec import ModelSpec
 from engine.native.model import NativeModel
-from engine.records import ScheduledSeq
+from engine.records import BlockCopy, ScheduledSeq
 from engine.reference import ReferenceModel
 
 logger = logging.getLogger(__name__)
@@ -34,6 +34,9 @@ class StepModel(Protocol):
 
         The tensor may be overwritten by the next call.
         """
+
+    def copy_blocks(self, copies: Sequence[BlockCopy]) -> None:
+        """Copy keys and values of whole blocks, one after another."""
 
     def load_adapter(self, slot: int, weights: AdapterWeights) -> int:
         """Fill a slot and return its bytes. Raises AdapterTooLarge or AdapterMismatch; it is then empty."""

@@ -3,31 +3,38 @@
 A block is in exactly one of three states:
 
     used     referenced by one or more block tables    freed by the tables' owner through release()
-    idle     no reference, but keyed: a cached prefix  freed by allocate(), least recently used first,
+    idle     no reference, but a known content         freed by allocate(), in the order of engine.idle,
                                                        only when no empty block is left
-    empty    no reference and no key
+    empty    no reference and no known content
 
-Knows ids and keys only: no tokens, no sequences, no tensors.
+Knows no sequences and no tensors.
 """
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from engine.errors import IntegrityError
+from engine.idle import IdleBlocks
+from engine.prefix_index import Content, PrefixIndex
 
 
 class BlockPool:
-    """Hands out block ids 0 .. num_blocks - 1."""
+    """Hands out block ids 0 .. num_blocks - 1.
+
+    evictions: cached blocks given up for new content, since the start.
+    """
 
     def __init__(self, num_blocks: int) -> None:
         self.num_blocks = num_blocks
         self._refs = [0] * num_blocks
-        self._keys: list[bytes | None] = [None] * num_blocks
-        self._by_key: dict[bytes, int] = {}
+        self._reuses = [0] * num_blocks
+        self._contents: list[Content | None] = [None] * num_blocks
+        self._index = PrefixIndex()
         self._empty = list(reversed(range(num_blocks)))
-        self._idle: OrderedDict[int, None] = OrderedDict()
+        self._idle = IdleBlocks(num_blocks)
+        self.evictions = 0
 
     @property
     def num_free(self) -> int:
@@ -41,6 +48,10 @@ class BlockPool:
 
     def is_idle(self, block: int) -> bool:
         return block in self._idle
+
+    def is_writable(self, block: int | None) -> bool:
+        """Whether whoever holds `block` may write it: it is in no other table, and not to be found."""
+        return block is None or (self._refs[block] == 1 and self._contents[block] is None)
 
     def references(self, block: int) -> int:
         return self._refs[block]
@@ -56,22 +67,33 @@ class BlockPool:
 
     def find(self, key: bytes) -> int | None:
         """The block that holds the content named by `key`, if any does."""
-        return self._by_key.get(key)
+        return self._index.find(key)
+
+    def find_longest(self, parent: bytes, token_ids: Sequence[int]) -> tuple[int, int] | None:
+        """The block after `parent` that begins like `token_ids`, and how many tokens are the same."""
+        return self._index.find_longest(parent, token_ids)
+
+    def touch(self, block: int) -> None:
+        """The content of a block was copied: it counts as used now, and as reused."""
+        self._reuses[block] += 1
+        if self._refs[block] == 0:
+            self._idle.add(block, self._reuses[block])
 
     def share(self, blocks: Iterable[int]) -> None:
         """Add one reference to each block; idle ones become used."""
         for block in blocks:
             if self._refs[block] == 0:
-                del self._idle[block]
+                self._idle.remove(block)
             self._refs[block] += 1
+            self._reuses[block] += 1
 
-    def publish(self, block: int, key: bytes) -> None:
-        """Let a full, used block be found by `key`; a no-op where another block already is."""
+    def publish(self, block: int, content: Content) -> None:
+        """Let a used block be found by its content; a no-op where another block already is."""
         if self._refs[block] == 0:
             raise IntegrityError(f"block {block} is published but nobody uses it")
-        if key not in self._by_key and self._keys[block] is None:
-            self._by_key[key] = block
-            self._keys[block] = key
+        if self._index.find(content.key) is None and self._contents[block] is None:
+            self._index.add(content, block)
+            self._contents[block] = content
 
     def release(self, table: Sequence[int], *, forget: bool = False) -> None:
         """Drop one reference to each block of a table.
@@ -86,22 +108,24 @@ class BlockPool:
             if self._refs[block]:
                 continue
             if forget:
-                self._drop_key(block)
-            if self._keys[block] is None:
+                self._forget(block)
+            if self._contents[block] is None:
                 self._empty.append(block)
             else:
-                self._idle[block] = None
+                self._idle.add(block, self._reuses[block])
 
     def _evict(self) -> int:
-        block, _ = self._idle.popitem(last=False)
-        self._drop_key(block)
+        block = self._idle.take()
+        self._forget(block)
+        self.evictions += 1
         return block
 
-    def _drop_key(self, block: int) -> None:
-        key = self._keys[block]
-        if key is not None:
-            del self._by_key[key]
-            self._keys[block] = None
+    def _forget(self, block: int) -> None:
+        content = self._contents[block]
+        self._reuses[block] = 0
+        if content is not None:
+            self._index.remove(content)
+            self._contents[block] = None
 
     def check_integrity(self, tables: Iterable[Sequence[int]]) -> None:
         """Raise IntegrityError unless counts, states and keys agree with the tables of all sequences."""
@@ -110,7 +134,7 @@ class BlockPool:
         if len(empty) != len(self._empty):
             raise IntegrityError("a block is twice in the empty list")
         for block, references in enumerate(self._refs):
-            key = self._keys[block]
+            content = self._contents[block]
             if references != named[block]:
                 raise IntegrityError(
                     f"block {block} counts {references} references; {named[block]} tables name it"
@@ -118,9 +142,10 @@ class BlockPool:
             states = (references > 0) + (block in empty) + (block in self._idle)
             if states != 1:
                 raise IntegrityError(f"block {block} is in {states} states; exactly 1 is allowed")
-            if (block in empty and key is not None) or (block in self._idle and key is None):
+            if (block in empty and content is not None) or (block in self._idle and content is None):
                 raise IntegrityError(f"block {block} is empty with a key, or idle without one")
-            if key is not None and self._by_key.get(key) != block:
+            if content is not None and self._index.find(content.key) != block:
                 raise IntegrityError(f"block {block} has a key that does not lead to it")
-        if len(self._by_key) != sum(key is not None for key in self._keys):
+        if len(self._index) != sum(content is not None for content in self._contents):
             raise IntegrityError("a key leads to a block that does not carry it")
+        self._index.check_integrity()

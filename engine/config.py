@@ -13,6 +13,7 @@ BLOCK_SIZE = 16
 
 Dtype = Literal["float32", "bfloat16"]
 Backend = Literal["auto", "native", "reference"]
+Policy = Literal["max_utilization", "guaranteed_no_evict"]
 
 
 def blocks_for(num_tokens: int) -> int:
@@ -34,6 +35,10 @@ class EngineConfig:
     threads: CPU threads of the runner; None leaves the library's choice.
     backend: "native" computes steps in C++, "reference" in torch; "auto" takes the native one where it
         can be built and run, and says so where not.
+    policy: what admission promises, see engine.policies. watermark: share of the KV blocks that admission
+        leaves free while others run, so that they can grow.
+    swap_bytes: host memory for the blocks of preempted sequences, 0 for none. link_bytes_per_s, flops_per_s:
+        what copying there and computing again are reckoned with.
     check_integrity: verify every invariant after every step (for tests).
     """
 
@@ -50,6 +55,11 @@ class EngineConfig:
     prefix_cache: bool = True
     threads: int | None = None
     backend: Backend = "auto"
+    policy: Policy = "max_utilization"
+    watermark: float = 0.01
+    swap_bytes: int = 0
+    link_bytes_per_s: float = 8e9
+    flops_per_s: float = 2e11
     check_integrity: bool = False
 
     def __post_init__(self) -> None:
@@ -60,6 +70,9 @@ class EngineConfig:
             "max_num_seqs": 1,
             "max_batched_tokens": 1,
             "max_waiting": 1,
+            "swap_bytes": 0,
+            "link_bytes_per_s": 1,
+            "flops_per_s": 1,
             "adapter_slots": 0,
             "max_lora_rank": 1,
             "threads": 1,
@@ -68,10 +81,12 @@ class EngineConfig:
             value = getattr(self, name)
             if value is not None and value < low:
                 raise InvalidConfig(f"{name} is {value}; at least {low} is allowed")
-        for name, allowed in (("dtype", get_args(Dtype)), ("backend", get_args(Backend))):
-            value = getattr(self, name)
+        for name, kind in (("dtype", Dtype), ("backend", Backend), ("policy", Policy)):
+            value, allowed = getattr(self, name), get_args(kind)
             if value not in allowed:
                 raise InvalidConfig(f"{name} is {value!r}; allowed: {', '.join(map(repr, allowed))}")
+        if not 0 <= self.watermark < 1:
+            raise InvalidConfig(f"watermark is {self.watermark}; 0 to less than 1 is allowed")
         if self.max_batched_tokens < self.max_num_seqs:
             # Every running sequence must be able to advance by one token in every step.
             raise InvalidConfig(

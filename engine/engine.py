@@ -12,8 +12,8 @@ from collections.abc import Sequence as Ordered
 from typing import TYPE_CHECKING
 
 from engine.adapters import AdapterSlots
-from engine.admission import check_request, make_sequence, measure_room
-from engine.blocks import BlockPool
+from engine.admission import check_parent, check_request, make_sequence, measure_room
+from engine.assembly import make_scheduler, open_runner
 from engine.config import EngineConfig
 from engine.errors import IntegrityError, QueueFull
 from engine.generate import generate
@@ -30,7 +30,7 @@ from engine.records import (
     StepPlan,
     TokenEvent,
 )
-from engine.scheduler import Limits, Scheduler, SchedulerCounters
+from engine.scheduler import SchedulerCounters
 from engine.sequence import Sequence
 from engine.stats import StepCounters, snapshot
 
@@ -48,20 +48,14 @@ class Engine:
 
     def __init__(self, config: EngineConfig, *, runner: ModelRunner | None = None) -> None:
         self._config = config
-        self._runner = _build_runner(config) if runner is None else runner
+        self._runner = open_runner(config) if runner is None else runner
         self._room = measure_room(config, self._runner)
         self._slots = AdapterSlots(config.adapter_slots)
         self._steps = StepCounters()
         self._scheduling = SchedulerCounters()
-        self._pool, self._scheduler = self._make_scheduler()
+        self._scheduler = make_scheduler(config, self._runner, self._scheduling)
         self._live = LiveRequests()
         self._next_seq_id = 0
-
-    def _make_scheduler(self) -> tuple[BlockPool, Scheduler]:
-        pool = BlockPool(self._room.num_blocks)
-        limits = Limits(self._config.max_num_seqs, self._config.max_batched_tokens)
-        scheduler = Scheduler(limits, pool, self._scheduling, prefix_cache=self._config.prefix_cache)
-        return pool, scheduler
 
     @property
     def max_model_len(self) -> int:
@@ -84,6 +78,19 @@ class Engine:
         Raises InvalidParameter, PromptTooLong, TooLargeForPool, DuplicateRequest, QueueFull,
         UnknownAdapter; then nothing has changed.
         """
+        self._scheduler.add(self._take_in(request))
+
+    def fork(self, parent_id: str, request: Request) -> None:
+        """Take in a request that goes on from tokens a running one has computed: n > 1, beams.
+
+        Blocks of common tokens are shared, and copied when one of them writes. It runs at once where there
+        is room, else it waits. Raises what add() raises, InvalidParameter for a parent that is not live or
+        differs in adapter or salt.
+        """
+        parent = check_parent(request, parent_id, self._live.get(parent_id))
+        self._scheduler.fork(self._take_in(request), parent)
+
+    def _take_in(self, request: Request) -> Sequence:
         max_tokens = check_request(request, self._room)
         self._live.check_new(request.id)
         if not self.has_room:
@@ -98,15 +105,14 @@ class Engine:
         )
         self._next_seq_id += 1
         self._live.open(seq)
-        self._scheduler.add(seq)
+        return seq
 
     def abort(self, request_id: str) -> bool:
         """End a live request in any phase, its blocks free at once; False if there is none such.
 
         Its last event, finish "abort", comes with the next step().
         """
-        seq = self._live.get(request_id)
-        if seq is None:
+        if (seq := self._live.get(request_id)) is None:
             return False
         self._end(seq, "abort")
         return True
@@ -138,7 +144,7 @@ class Engine:
         return self._slots.snapshot()
 
     def stats(self) -> EngineStats:
-        return snapshot(self._steps, self._scheduler, self._pool)
+        return snapshot(self._steps, self._scheduler, self._runner.block_bytes)
 
     def generate(
         self, prompts: Ordered[Ordered[int]], sampling: SamplingParams, adapter: str | None = None
@@ -164,9 +170,10 @@ class Engine:
     def recover(self, reason: str) -> list[TokenEvent]:
         """After step() itself has raised: fail what was running, keep what waits, on an empty pool."""
         self._steps.failed()
-        self._pool, self._scheduler = self._make_scheduler()
+        self._scheduler = make_scheduler(self._config, self._runner, self._scheduling)
         for seq in list(self._live):
             if seq.state == "waiting":
+                seq.saved, seq.num_saved = [], 0
                 self._scheduler.add(seq)
             else:
                 self._close(seq, "error", error=reason)
@@ -176,8 +183,7 @@ class Engine:
         """Raise IntegrityError unless every invariant of blocks, queues and slots holds."""
         self._scheduler.check_integrity()
         self._slots.check_integrity(seq.request.adapter for seq in self._live)
-        scheduled = {*self._scheduler.running, *self._scheduler.waiting}
-        if scheduled != set(self._live):
+        if (scheduled := {*self._scheduler.running, *self._scheduler.waiting}) != set(self._live):
             raise IntegrityError(f"{len(self._live)} requests are live; {len(scheduled)} run or wait")
 
     def _run(self, plan: StepPlan) -> None:
@@ -190,6 +196,7 @@ class Engine:
         except Exception as error:  # whatever model code raises ends this batch, never the loop
             logger.exception("step failed", extra={"action": "step_failed", "requests": len(plan.seqs)})
             self._steps.failed()
+            self._scheduler.distrust_saved()
             for share in plan.seqs:
                 self._end(running[share.seq_id], "error", error=f"{type(error).__name__}: {error}")
             return
@@ -231,10 +238,3 @@ class Engine:
     ) -> None:
         self._slots.unpin(seq.request.adapter)
         self._live.close(seq, finish, row=row, error=error)
-
-
-def _build_runner(config: EngineConfig) -> ModelRunner:
-    # Torch comes in here, so that an engine on another runner, and its tests, do without it.
-    from engine.runner import build_runner
-
-    return build_runner(config)

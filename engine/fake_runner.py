@@ -19,6 +19,7 @@ from engine.records import SampledRow, SampledTokens, ScheduledSeq, StepPlan, To
 
 EOS = 0
 _START = b"start"
+_UNWRITTEN = b"unwritten"
 
 
 class Digested(Protocol):
@@ -44,6 +45,10 @@ class FakeRunner:
     """
 
     num_blocks: int = 64
+    block_bytes: int = 1024
+    num_host_blocks: int = 0
+    token_flops: float = 1e12
+    window: int | None = None
     model_len: int = 1024
     vocab_size: int = 97
     eos_token_ids: frozenset[int] = frozenset({EOS})
@@ -57,6 +62,11 @@ class FakeRunner:
         self.plans.append([(seq.seq_id, seq.start, seq.count) for seq in plan.seqs])
         if self.before_run is not None:
             self.before_run(plan)
+        for copy in plan.copies:
+            for offset in range(BLOCK_SIZE):
+                # A completion that reads what was never written comes out wrong.
+                state = self._cache.get((copy.source, offset), _UNWRITTEN)
+                self._cache[copy.target, offset] = state
         rows = (self._row(seq) for seq in plan.seqs)
         return SampledTokens(tuple(row for row in rows if row is not None))
 

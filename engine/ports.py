@@ -21,8 +21,24 @@ class ModelRunner(Protocol):
         """KV blocks it has, ids 0 .. num_blocks - 1 (config.num_blocks, or what kv_bytes holds)."""
 
     @property
+    def num_host_blocks(self) -> int:
+        """Blocks of host memory, ids from num_blocks on; only copies name them."""
+
+    @property
+    def token_flops(self) -> float:
+        """Floating-point operations that one token of a prompt costs, attention left out."""
+
+    @property
+    def block_bytes(self) -> int:
+        """Bytes of one KV block, all layers together."""
+
+    @property
     def model_len(self) -> int:
         """Positions the model was made for."""
+
+    @property
+    def window(self) -> int | None:
+        """Positions a token sees, its own included, in the layer that sees most; None where one sees all."""
 
     @property
     def vocab_size(self) -> int:

@@ -6,12 +6,13 @@ Knows no tensors, no threads and no policy.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from engine.sampling import SamplingParams
 
 __all__ = [
+    "BlockCopy",
     "EngineStats",
     "FinishReason",
     "Request",
@@ -21,6 +22,7 @@ __all__ = [
     "SamplingParams",
     "ScheduledSeq",
     "SlotInfo",
+    "Spread",
     "StepPlan",
     "TokenEvent",
     "TokenLogprob",
@@ -61,6 +63,7 @@ class RequestStats:
     """Account of one finished request; times in seconds, `decode_s` runs from the first token on.
 
     cached_tokens: prompt tokens whose keys and values were found in the prefix cache.
+    blocks: KV blocks it held at most.
     """
 
     prompt_tokens: int
@@ -70,6 +73,7 @@ class RequestStats:
     queue_s: float
     prefill_s: float
     decode_s: float
+    blocks: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,11 +106,24 @@ class SlotInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class Spread:
+    """How often a size occurred: counts[i] of sizes up to 2 ** i and above the bound before."""
+
+    counts: tuple[int, ...] = ()
+    total: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class EngineStats:
     """Gauges of this moment and counters since the start.
 
     blocks_free: blocks no sequence uses, of which blocks_cached hold a prefix that may be found again.
+    kv_bytes_total, kv_bytes_used: of the KV pool, and of the blocks that sequences use.
+    live_tokens: tokens of running sequences whose keys and values are cached.
     prefix_queries, prefix_hits: prompt tokens looked up, and those found.
+    admissions: sequences that began to run, again after a preemption. evictions: cached blocks given up.
+    swaps: preemptions that saved their blocks to host memory, where host_blocks_free are left.
+    last_batch_seqs, last_batch_tokens: of the last step; seqs_by_step, tokens_by_step: of all steps.
     failed_steps: steps the runner could not finish; consecutive_failures of them in a row until now.
     """
 
@@ -117,6 +134,14 @@ class EngineStats:
     blocks_cached: int = 0
     prefix_queries: int = 0
     prefix_hits: int = 0
+    kv_bytes_total: int = 0
+    kv_bytes_used: int = 0
+    live_tokens: int = 0
+    admissions: int = 0
+    evictions: int = 0
+    swaps: int = 0
+    host_blocks_total: int = 0
+    host_blocks_free: int = 0
     preemptions: int = 0
     steps: int = 0
     failed_steps: int = 0
@@ -124,6 +149,9 @@ class EngineStats:
     prompt_tokens: int = 0
     generated_tokens: int = 0
     last_batch_tokens: int = 0
+    last_batch_seqs: int = 0
+    seqs_by_step: Spread = field(default_factory=Spread)
+    tokens_by_step: Spread = field(default_factory=Spread)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,10 +188,23 @@ class ScheduledSeq:
 
 
 @dataclass(frozen=True, slots=True)
+class BlockCopy:
+    """Copy all keys and values of one block to another, in every layer."""
+
+    source: int
+    target: int
+
+
+@dataclass(frozen=True, slots=True)
 class StepPlan:
-    """One step: which tokens of which sequences to compute."""
+    """One step: which tokens of which sequences to compute.
+
+    copies: to be made before anything is computed, one after another: a later one may read what an
+        earlier one wrote, or overwrite what it read.
+    """
 
     seqs: tuple[ScheduledSeq, ...]
+    copies: tuple[BlockCopy, ...] = ()
 
     @property
     def num_tokens(self) -> int:

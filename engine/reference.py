@@ -15,7 +15,7 @@ from engine.lora import AdapterWeights, LoraSlots
 from engine.models import load_decoder
 from engine.models.base import ForwardBatch
 from engine.modelspec import ModelSpec
-from engine.records import ScheduledSeq
+from engine.records import BlockCopy, ScheduledSeq
 
 
 class ReferenceModel:
@@ -32,6 +32,11 @@ class ReferenceModel:
     def logits(self, seqs: Sequence[ScheduledSeq]) -> Tensor:
         """See StepModel."""
         return self._decoder.forward(self._batch(seqs), self._attention)
+
+    def copy_blocks(self, copies: Sequence[BlockCopy]) -> None:
+        """See StepModel."""
+        for copy in copies:
+            self._attention.copy_block(copy.source, copy.target)
 
     def load_adapter(self, slot: int, weights: AdapterWeights) -> int:
         """See StepModel."""

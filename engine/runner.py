@@ -16,10 +16,14 @@ from engine.sampler import sample
 class Runner:
     """The ModelRunner over real tensors. Called from one thread at a time."""
 
-    def __init__(self, spec: ModelSpec, model: StepModel, num_blocks: int) -> None:
+    def __init__(
+        self, spec: ModelSpec, model: StepModel, num_blocks: int, num_host_blocks: int, block_bytes: int
+    ) -> None:
         self._spec = spec
         self._model = model
         self._num_blocks = num_blocks
+        self._num_host_blocks = num_host_blocks
+        self._block_bytes = block_bytes
 
     @property
     def num_blocks(self) -> int:
@@ -27,9 +31,30 @@ class Runner:
         return self._num_blocks
 
     @property
+    def num_host_blocks(self) -> int:
+        """Blocks that only copies name, ids from num_blocks on. Here all memory is the host's."""
+        return self._num_host_blocks
+
+    @property
+    def token_flops(self) -> float:
+        """Of the products of all layers, for one token."""
+        return 2.0 * sum(rows * columns for rows, columns in self._spec.lora_targets.values())
+
+    @property
+    def block_bytes(self) -> int:
+        """Bytes of one KV block, all layers together."""
+        return self._block_bytes
+
+    @property
     def model_len(self) -> int:
         """Positions the model was made for."""
         return self._spec.max_position
+
+    @property
+    def window(self) -> int | None:
+        """The widest of all layers' windows; None where a layer has none."""
+        windows = [window for window in self._spec.windows if window is not None]
+        return max(windows) if len(windows) == self._spec.num_layers else None
 
     @property
     def vocab_size(self) -> int:
@@ -44,6 +69,8 @@ class Runner:
     @torch.inference_mode()
     def run(self, plan: StepPlan) -> SampledTokens:
         """Compute one step; logits are made for the rows that sample, and no others."""
+        if plan.copies:
+            self._model.copy_blocks(plan.copies)
         logits = self.logits(plan.seqs)
         return SampledTokens(tuple(sample(logits, [seq for seq in plan.seqs if seq.samples])))
 
@@ -69,7 +96,10 @@ def build_runner(config: EngineConfig) -> Runner:
     """
     spec = read_spec(config.model).serving(config.max_model_len)
     num_blocks = _num_blocks(config, spec)
-    return Runner(spec, open_model(config, spec, num_blocks), num_blocks)
+    block_bytes = spec.block_bytes(config.dtype)
+    num_host_blocks = config.swap_bytes // block_bytes
+    model = open_model(config, spec, num_blocks + num_host_blocks)
+    return Runner(spec, model, num_blocks, num_host_blocks, block_bytes)
 
 
 def _num_blocks(config: EngineConfig, spec: ModelSpec) -> int:

@@ -11,27 +11,34 @@ from dataclasses import dataclass
 
 from engine.blocks import BlockPool
 from engine.budget import TokenBudget
+from engine.config import BLOCK_SIZE, Policy
 from engine.errors import IntegrityError
+from engine.policies import claim, room
 from engine.records import ScheduledSeq, StepPlan
 from engine.sequence import Sequence
-from engine.tables import BlockTables
+from engine.swap import SwapSpace
+from engine.tables import BlockTables, Prefix
 from engine.victims import choose_victim, is_protected, promised_blocks
 from engine.waiting import WaitingQueue
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Sequences that run at once, and tokens computed in a step (at least one for each of them)."""
+    """Sequences that run at once, tokens computed in a step (at least one for each), admission's terms."""
 
     max_num_seqs: int
     max_batched_tokens: int
+    policy: Policy = "max_utilization"
+    watermark_blocks: int = 0
 
 
 @dataclass(slots=True)
 class SchedulerCounters:
-    """Counted since the start; lookups and hits are prompt tokens."""
+    """Counted since the start; admissions also of those preempted; lookups and hits are prompt tokens."""
 
+    admissions: int = 0
     preemptions: int = 0
+    swaps: int = 0
     prefix_queries: int = 0
     prefix_hits: int = 0
 
@@ -43,21 +50,42 @@ class Scheduler:
     """
 
     def __init__(
-        self, limits: Limits, pool: BlockPool, counters: SchedulerCounters, *, prefix_cache: bool
+        self,
+        limits: Limits,
+        pool: BlockPool,
+        swap: SwapSpace,
+        counters: SchedulerCounters,
+        *,
+        prefix_cache: bool,
+        window: int | None = None,
     ) -> None:
         self.running: list[Sequence] = []
         self.waiting = WaitingQueue()
         self.counters = counters
         self._limits = limits
-        self._tables = BlockTables(pool, prefix_cache=prefix_cache)
-        self._pool = pool
+        self._tables = BlockTables(pool, prefix_cache=prefix_cache, window=window)
+        self.pool = pool
+        self.swap = swap
 
     def add(self, seq: Sequence) -> None:
         """Queue a sequence that, alone, fits the pool."""
         self.waiting.add(seq)
 
+    def fork(self, seq: Sequence, parent: Sequence) -> None:
+        """Run a new sequence on the blocks it has in common with a running one, or queue it."""
+        common = self._tables.common_tokens(seq, parent) if parent.state == "running" else 0
+        limits = self._limits
+        cost = claim(limits.policy, seq) - common // BLOCK_SIZE
+        fits = cost <= room(limits.policy, self.pool, self.running, limits.watermark_blocks)
+        if common and fits and len(self.running) < limits.max_num_seqs:
+            self._tables.share(seq, parent, common)
+            self._enter(seq)
+        else:
+            self.waiting.add(seq)
+
     def schedule(self) -> StepPlan:
         """The next step: every running sequence advances by at least one token, then others join."""
+        self.swap.settle()
         budget = TokenBudget(self._limits.max_batched_tokens)
         shares: dict[Sequence, int] = {}
         preempted_before = self.counters.preemptions
@@ -69,7 +97,9 @@ class Scheduler:
                 self._make_room(seq, count, shares, budget)
         if self.counters.preemptions == preempted_before:
             self._admit(shares, budget)
-        return StepPlan(tuple(_share(seq, count) for seq, count in shares.items()))
+        return StepPlan(
+            tuple(_share(seq, count) for seq, count in shares.items()), self._tables.take_copies()
+        )
 
     def _make_room(self, seq: Sequence, count: int, shares: dict[Sequence, int], budget: TokenBudget) -> None:
         """Grow the table of `seq`, preempting others, or itself when it is the last in order."""
@@ -82,6 +112,9 @@ class Scheduler:
 
     def _preempt(self, victim: Sequence) -> None:
         self.running.remove(victim)
+        if self.swap.is_worth(victim):
+            self._tables.copy_out(victim, self.swap.take(victim))
+            self.counters.swaps += 1
         self._tables.free(victim)
         victim.state = "waiting"
         victim.preemptions += 1
@@ -90,29 +123,44 @@ class Scheduler:
 
     def _admit(self, shares: dict[Sequence, int], budget: TokenBudget) -> None:
         """Let waiting sequences run, strictly in order, while tokens, places and blocks last."""
-        # What the running ones' pending tokens still claim is not free, nor is one block each to go on.
-        room = self._pool.num_free - sum(seq.missing_blocks + 1 for seq in self.running)
-        while self.waiting and budget.left and len(self.running) < self._limits.max_num_seqs:
+        limits = self._limits
+        if not self.waiting:
+            return
+        left = room(limits.policy, self.pool, self.running, limits.watermark_blocks)
+        while self.waiting and budget.left and len(self.running) < limits.max_num_seqs:
             seq = self.waiting.first
-            prefix = self._tables.find_prefix(seq)
-            cost = self._tables.cost(seq, prefix)
-            if cost > room or not self._can_promise(seq):
+            prefix = self._head(seq)
+            cost = claim(limits.policy, seq) - self._tables.saving(prefix)
+            if cost > left or not self._can_promise(seq):
                 return
             self._start(seq, prefix)
-            room -= cost + 1
+            left -= cost
             shares[seq] = budget.take(seq.pending)
             self._tables.grow(seq, shares[seq])
+
+    def _head(self, seq: Sequence) -> Prefix:
+        """The cached prefix a waiting sequence begins with; none where more of it was saved."""
+        prefix = self._tables.find_prefix(seq)
+        return Prefix() if prefix.num_tokens < seq.num_saved else prefix
 
     def _can_promise(self, seq: Sequence) -> bool:
         if not is_protected(seq):
             return True
-        return promised_blocks(self.running) + seq.max_blocks <= self._pool.num_blocks
+        return promised_blocks(self.running) + seq.max_blocks <= self.pool.num_blocks
 
-    def _start(self, seq: Sequence, prefix: list[int]) -> None:
+    def _start(self, seq: Sequence, prefix: Prefix) -> None:
         self.waiting.remove(seq)
-        self._tables.begin(seq, prefix)
+        if seq.num_saved > prefix.num_tokens:
+            self._tables.copy_in(seq, seq.num_saved, self.swap.give_back(seq))
+        else:
+            self.swap.drop(seq)
+            self._tables.begin(seq, prefix)
+        self._enter(seq)
+
+    def _enter(self, seq: Sequence) -> None:
         seq.state = "running"
         insort(self.running, seq, key=lambda other: other.order)
+        self.counters.admissions += 1
         if seq.preemptions == 0:
             seq.cached_tokens = seq.num_computed
             self.counters.prefix_queries += seq.prompt_len
@@ -132,7 +180,12 @@ class Scheduler:
             self._tables.free(seq, forget=forget)
         else:
             self.waiting.remove(seq)
+            self.swap.drop(seq)
         seq.state = "finished"
+
+    def distrust_saved(self) -> None:
+        """The step failed: what it should have saved in host memory may not be there."""
+        self.swap.distrust()
 
     def check_integrity(self) -> None:
         """Raise IntegrityError unless states, order, tables and pool agree."""
@@ -143,9 +196,10 @@ class Scheduler:
                 raise IntegrityError(f"the {name} list is out of order")
         if any(seq.table or seq.num_computed for seq in self.waiting):
             raise IntegrityError("a waiting sequence holds blocks")
-        if promised_blocks(self.running) > self._pool.num_blocks:
+        if promised_blocks(self.running) > self.pool.num_blocks:
             raise IntegrityError("more blocks are promised to protected sequences than the pool has")
         self._tables.check_integrity(self.running)
+        self.swap.check_integrity(self.waiting)
 
 
 def _share(seq: Sequence, count: int) -> ScheduledSeq:

@@ -11,6 +11,7 @@ from typing import Literal
 
 from engine.config import BLOCK_SIZE, blocks_for
 from engine.prefix import child_key, root_key
+from engine.prefix_index import Content
 from engine.records import FinishReason, Request, RequestStats, SamplingParams
 
 SeqState = Literal["waiting", "running", "finished"]
@@ -22,7 +23,10 @@ class Sequence:
 
     max_tokens: the request's own, clamped to the model length. stop_ids: every token that ends it.
     seed: the request's own or one drawn for it. added_at and later times: seconds, monotonic.
-    table: block ids, owned (one reference each) by this sequence while it runs.
+    block_limit: most blocks it holds at once where every layer has a window, None where one has not.
+    table: block ids; those from num_dropped on are owned (one reference each) by it while it runs.
+    most_blocks: owned at once, of its whole life.
+    saved: host blocks, owned by it while it waits, that hold its first num_saved tokens.
     """
 
     seq_id: int
@@ -32,15 +36,20 @@ class Sequence:
     seed: int
     adapter_slot: int
     added_at: float
+    block_limit: int | None = None
     state: SeqState = "waiting"
     token_ids: list[int] = field(init=False)
     prompt_len: int = field(init=False)
     num_computed: int = 0
     table: list[int] = field(default_factory=list)
+    num_dropped: int = 0
     preemptions: int = 0
     cached_tokens: int = 0
+    most_blocks: int = 0
     started_at: float | None = None
     first_token_at: float | None = None
+    saved: list[int] = field(default_factory=list)
+    num_saved: int = 0
     _keys: list[bytes] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -63,13 +72,19 @@ class Sequence:
 
     @property
     def max_blocks(self) -> int:
-        """Blocks it may grow to; the last token's keys and values are never computed."""
-        return blocks_for(self.prompt_len + self.max_tokens - 1)
+        """Blocks it may yet hold at once; the last token's keys and values are never computed."""
+        most = blocks_for(self.prompt_len + self.max_tokens - 1) - self.num_dropped
+        return most if self.block_limit is None else min(most, self.block_limit)
 
     @property
-    def missing_blocks(self) -> int:
-        """Blocks it lacks to compute all its pending tokens."""
-        return blocks_for(len(self.token_ids)) - len(self.table)
+    def held(self) -> list[int]:
+        """Blocks of its table that it owns: those before have left every layer's window."""
+        return self.table[self.num_dropped :] if self.num_dropped else self.table
+
+    @property
+    def open_block(self) -> int | None:
+        """The block it has filled in part: where its next token goes, unless that begins a block."""
+        return self.table[self.num_computed // BLOCK_SIZE] if self.num_computed % BLOCK_SIZE else None
 
     @property
     def order(self) -> tuple[int, int]:
@@ -83,11 +98,19 @@ class Sequence:
         return tuple(self.stop_ids) if least and self.num_outputs < least else ()
 
     def block_key(self, index: int) -> bytes:
-        """Key of its full block `index`; computed once, also across preemptions."""
+        """Key of its full block `index`, -1 for what precedes the first; computed once."""
         while len(self._keys) <= index + 1:
             start = (len(self._keys) - 1) * BLOCK_SIZE
             self._keys.append(child_key(self._keys[-1], self.token_ids[start : start + BLOCK_SIZE]))
         return self._keys[index + 1]
+
+    def content(self, index: int) -> Content:
+        """What its block `index` holds: BLOCK_SIZE computed tokens or, at their end, fewer."""
+        start = index * BLOCK_SIZE
+        tokens = tuple(self.token_ids[start : min(start + BLOCK_SIZE, self.num_computed)])
+        parent = self.block_key(index - 1)
+        key = self.block_key(index) if len(tokens) == BLOCK_SIZE else child_key(parent, tokens)
+        return Content(key, parent, tokens)
 
     def append(self, token_id: int, now: float) -> FinishReason | None:
         """Add a sampled token; says whether and why the sequence ends with it."""
@@ -110,4 +133,5 @@ class Sequence:
             queue_s=started - self.added_at,
             prefill_s=first - started,
             decode_s=now - first,
+            blocks=self.most_blocks,
         )

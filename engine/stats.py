@@ -2,11 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from engine.blocks import BlockPool
-from engine.records import EngineStats, StepPlan
+from engine.records import EngineStats, Spread, StepPlan
 from engine.scheduler import Scheduler
+
+
+@dataclass(slots=True)
+class SpreadCounter:
+    """Collects a Spread."""
+
+    counts: list[int] = field(default_factory=list)
+    total: int = 0
+
+    def add(self, size: int) -> None:
+        """Count one occurrence of `size`, at least 1."""
+        place = (size - 1).bit_length()
+        self.counts.extend([0] * (place + 1 - len(self.counts)))
+        self.counts[place] += 1
+        self.total += size
+
+    def spread(self) -> Spread:
+        return Spread(tuple(self.counts), self.total)
 
 
 @dataclass(slots=True)
@@ -19,11 +36,17 @@ class StepCounters:
     prompt_tokens: int = 0
     generated_tokens: int = 0
     last_batch_tokens: int = 0
+    last_batch_seqs: int = 0
+    seqs_by_step: SpreadCounter = field(default_factory=SpreadCounter)
+    tokens_by_step: SpreadCounter = field(default_factory=SpreadCounter)
 
     def succeeded(self, plan: StepPlan) -> None:
         self.steps += 1
         self.consecutive_failures = 0
         self.last_batch_tokens = plan.num_tokens
+        self.last_batch_seqs = len(plan.seqs)
+        self.seqs_by_step.add(self.last_batch_seqs)
+        self.tokens_by_step.add(self.last_batch_tokens)
 
     def failed(self) -> None:
         self.failed_steps += 1
@@ -36,14 +59,23 @@ class StepCounters:
             self.prompt_tokens += first_of_prompt
 
 
-def snapshot(steps: StepCounters, scheduler: Scheduler, pool: BlockPool) -> EngineStats:
-    """The figures of this moment; costs the same whatever is running or waiting."""
+def snapshot(steps: StepCounters, scheduler: Scheduler, block_bytes: int) -> EngineStats:
+    """The figures of this moment; costs no more for those that wait or have finished."""
+    pool, swap = scheduler.pool, scheduler.swap
     return EngineStats(
         running=len(scheduler.running),
         waiting=len(scheduler.waiting),
         blocks_total=pool.num_blocks,
         blocks_free=pool.num_free,
         blocks_cached=pool.num_idle,
+        kv_bytes_total=pool.num_blocks * block_bytes,
+        kv_bytes_used=(pool.num_blocks - pool.num_free) * block_bytes,
+        live_tokens=sum(seq.num_computed for seq in scheduler.running),
+        admissions=scheduler.counters.admissions,
+        evictions=pool.evictions,
+        swaps=scheduler.counters.swaps,
+        host_blocks_total=swap.num_blocks,
+        host_blocks_free=swap.num_free,
         prefix_queries=scheduler.counters.prefix_queries,
         prefix_hits=scheduler.counters.prefix_hits,
         preemptions=scheduler.counters.preemptions,
@@ -53,4 +85,7 @@ def snapshot(steps: StepCounters, scheduler: Scheduler, pool: BlockPool) -> Engi
         prompt_tokens=steps.prompt_tokens,
         generated_tokens=steps.generated_tokens,
         last_batch_tokens=steps.last_batch_tokens,
+        last_batch_seqs=steps.last_batch_seqs,
+        seqs_by_step=steps.seqs_by_step.spread(),
+        tokens_by_step=steps.tokens_by_step.spread(),
     )

@@ -6,17 +6,17 @@ replicas last reported. Nothing is kept in the library's global registry.
 
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
 
 from serve.directory import ReplicaReport
+from serve.gathered_metrics import GatheredMetrics, Health
 
 if TYPE_CHECKING:
     from serve.generation import Tally
+
+__all__ = ["Health", "Meter", "Metrics"]
 
 _LABELS = ("model_name", "adapter")
 _SECONDS = (
@@ -44,20 +44,7 @@ _SECONDS = (
 _GAPS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5)
 _COUNTS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000)
 _CHOICES = (1, 2, 5, 10, 20)
-
-
-@dataclass(frozen=True, slots=True)
-class Health:
-    """What the gateway knows of its surroundings."""
-
-    database_ok: bool = True
-    registry_stale_s: float = 0.0
-    local_stops: int = 0
-    spool_bytes: int = 0
-    records_stored: int = 0
-    records_dropped: int = 0
-    records_refused: int = 0
-    rows_stranded: int = 0
+_FEW = (0, 1, 2, 3, 5, 10)
 
 
 class Metrics:
@@ -65,11 +52,8 @@ class Metrics:
 
     def __init__(self, reports: Callable[[], Iterable[ReplicaReport]], health: Callable[[], Health]) -> None:
         self.registry = CollectorRegistry()
-        self.registry.register(_Gathered(reports, health))
-
-        def histogram(name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
-            return Histogram(name, text, _LABELS, buckets=buckets, registry=self.registry)
-
+        self.registry.register(GatheredMetrics(reports, health))
+        histogram = self._histogram
         self.ttft = histogram("vllm:time_to_first_token_seconds", "Time to first token.", _SECONDS)
         self.gap = histogram("vllm:inter_token_latency_seconds", "Time between tokens.", _GAPS)
         self.per_token = histogram("vllm:request_time_per_output_token_seconds", "Mean per token.", _GAPS)
@@ -80,6 +64,7 @@ class Metrics:
         self.inference = histogram("vllm:request_inference_time_seconds", "Prefill and decode.", _SECONDS)
         self.prompt = histogram("vllm:request_prompt_tokens", "Prompt tokens of a request.", _COUNTS)
         self.generation = histogram("vllm:request_generation_tokens", "Tokens generated.", _COUNTS)
+        self._define_cache_figures()
         self.max_tokens = Histogram(
             "vllm:request_params_max_tokens", "max_tokens.", buckets=_COUNTS, registry=self.registry
         )
@@ -102,6 +87,18 @@ class Metrics:
             "noria:http_errors", "Refused or failed requests.", ("code",), registry=self.registry
         )
         self.feedback = Counter("noria:feedback", "Acts of feedback.", ("kind",), registry=self.registry)
+
+    def _histogram(self, name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
+        return Histogram(name, text, _LABELS, buckets=buckets, registry=self.registry)
+
+    def _define_cache_figures(self) -> None:
+        histogram = self._histogram
+        self.computed = histogram(
+            "vllm:request_prefill_kv_computed_tokens", "Prompt tokens not found in the cache.", _COUNTS
+        )
+        self.cached = histogram("noria:request_cached_tokens", "Prompt tokens found in the cache.", _COUNTS)
+        self.blocks = histogram("noria:request_kv_blocks", "KV blocks a request held at most.", _COUNTS)
+        self.preemptions = histogram("noria:request_preemptions", "Preemptions of a request.", _FEW)
 
     def requested(
         self, endpoint: str | None, variant: str, adapter: str | None, choices: int, max_tokens: int
@@ -149,84 +146,8 @@ class Meter:
             metrics.queue.labels(*labels).observe(stats.queue_s)
             metrics.prefill.labels(*labels).observe(stats.prefill_s)
             metrics.decode.labels(*labels).observe(stats.decode_s)
+            metrics.computed.labels(*labels).observe(stats.prompt_tokens - stats.cached_tokens)
+            metrics.cached.labels(*labels).observe(stats.cached_tokens)
+            metrics.blocks.labels(*labels).observe(stats.blocks)
+            metrics.preemptions.labels(*labels).observe(stats.preemptions)
             metrics.inference.labels(*labels).observe(stats.prefill_s + stats.decode_s)
-
-
-_GAUGES: tuple[tuple[str, str, Callable[[ReplicaReport], float]], ...] = (
-    ("vllm:num_requests_running", "Requests in the running batch.", lambda r: r.stats.running),
-    ("vllm:num_requests_waiting", "Requests that wait.", lambda r: r.stats.waiting),
-    (
-        "vllm:kv_cache_usage_perc",
-        "Share of KV blocks in use (1 is all).",
-        lambda r: 1 - r.stats.blocks_free / r.stats.blocks_total if r.stats.blocks_total else 0.0,
-    ),
-    ("noria:kv_blocks_total", "KV blocks.", lambda r: r.stats.blocks_total),
-    ("noria:kv_blocks_cached", "Free KV blocks that hold a prefix.", lambda r: r.stats.blocks_cached),
-    ("noria:adapters_resident", "Adapters resident on the replica.", lambda r: len(r.adapters)),
-)
-_COUNTERS: tuple[tuple[str, str, Callable[[ReplicaReport], float]], ...] = (
-    ("vllm:prefix_cache_queries", "Prompt tokens looked up.", lambda r: r.stats.prefix_queries),
-    ("vllm:prefix_cache_hits", "Prompt tokens found.", lambda r: r.stats.prefix_hits),
-    ("vllm:num_preemptions", "Preemptions.", lambda r: r.stats.preemptions),
-    ("vllm:prompt_tokens", "Prompt tokens computed.", lambda r: r.stats.prompt_tokens),
-    ("vllm:generation_tokens", "Tokens generated.", lambda r: r.stats.generated_tokens),
-    ("noria:engine_steps", "Steps of the engine.", lambda r: r.stats.steps),
-    ("noria:engine_failed_steps", "Steps that failed.", lambda r: r.stats.failed_steps),
-)
-
-
-class _Gathered(Collector):
-    """Metrics that are read when asked for."""
-
-    def __init__(self, reports: Callable[[], Iterable[ReplicaReport]], health: Callable[[], Health]) -> None:
-        self._reports = reports
-        self._health = health
-
-    def describe(self) -> Iterable[Metric]:
-        return ()
-
-    def collect(self) -> Iterable[Metric]:
-        reports = list(self._reports())
-        for name, text, read in _GAUGES:
-            gauge = GaugeMetricFamily(name, text, labels=("model_name", "engine"))
-            for report in reports:
-                gauge.add_metric((report.base_model, report.replica), read(report))
-            yield gauge
-        for name, text, read in _COUNTERS:
-            counter = CounterMetricFamily(name, text, labels=("model_name", "engine"))
-            for report in reports:
-                counter.add_metric((report.base_model, report.replica), read(report))
-            yield counter
-        yield _lora_info(reports)
-        yield from _surroundings(self._health())
-
-
-def _lora_info(reports: list[ReplicaReport]) -> Metric:
-    """Adapters that requests run on or wait for, by digest; the value is the time, as in vLLM."""
-    labels = ("engine", "max_lora", "waiting_lora_adapters", "running_lora_adapters")
-    gauge = GaugeMetricFamily("vllm:lora_requests_info", "Adapters in use.", labels=labels)
-    for report in reports:
-        running = sorted(digest for digest, known in report.adapters.items() if known["pins"])
-        waiting = sorted(digest for digest, known in report.adapters.items() if known["waiting"])
-        values = (report.replica, str(report.adapter_slots), ",".join(waiting), ",".join(running))
-        gauge.add_metric(values, time.time())
-    return gauge
-
-
-def _surroundings(health: Health) -> Iterable[Metric]:
-    yield GaugeMetricFamily("noria:database_up", "The database answers.", value=health.database_ok)
-    yield GaugeMetricFamily(
-        "noria:registry_stale_seconds", "Age of the registry.", value=health.registry_stale_s
-    )
-    yield GaugeMetricFamily(
-        "noria:local_stops", "Adapter versions that are stopped on this machine.", value=health.local_stops
-    )
-    yield GaugeMetricFamily("noria:spool_bytes", "Records not in the database yet.", value=health.spool_bytes)
-    yield CounterMetricFamily("noria:records_stored", "Records stored.", value=health.records_stored)
-    yield CounterMetricFamily(
-        "noria:records_dropped", "Records lost: full spool.", value=health.records_dropped
-    )
-    yield CounterMetricFamily("noria:records_refused", "Records put aside.", value=health.records_refused)
-    yield GaugeMetricFamily(
-        "noria:rows_stranded", "Rows that found no weekly partition.", value=health.rows_stranded
-    )

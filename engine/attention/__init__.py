@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 if TYPE_CHECKING:
     import torch
 
-    from engine.attention.base import AttentionBackend
+    from engine.attention.base import PagedAttention
     from engine.modelspec import ModelSpec
 
 __all__ = ["BACKENDS", "create_attention"]
@@ -18,6 +18,6 @@ BACKENDS: Mapping[str, str] = {"reference": "engine.attention.reference"}
 """Name -> module whose `create(spec, num_blocks, dtype)` builds the backend."""
 
 
-def create_attention(name: str, spec: ModelSpec, num_blocks: int, dtype: torch.dtype) -> AttentionBackend:
+def create_attention(name: str, spec: ModelSpec, num_blocks: int, dtype: torch.dtype) -> PagedAttention:
     """The backend `name` with a cache of `num_blocks` blocks for every layer of `spec`."""
-    return cast("AttentionBackend", import_module(BACKENDS[name]).create(spec, num_blocks, dtype))
+    return cast("PagedAttention", import_module(BACKENDS[name]).create(spec, num_blocks, dtype))

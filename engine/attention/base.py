@@ -23,7 +23,7 @@ class SeqSpan:
 
 
 class AttentionBackend(ABC):
-    """Owns the paged cache of all layers and its layout."""
+    """How the tokens of a batch attend; holds what it needs of their past, if anything."""
 
     @abstractmethod
     def plan(self, spans: Sequence[SeqSpan]) -> AttentionPlan:
@@ -33,3 +33,11 @@ class AttentionBackend(ABC):
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, plan: AttentionPlan) -> Tensor:
         """Store k, v [T, kv_heads, head_dim], then attend q [T, heads, head_dim] to all its sequence's
         positions up to its own, within the layer's window; returns [T, heads, head_dim]."""
+
+
+class PagedAttention(AttentionBackend):
+    """Owns the paged cache of all layers and its layout."""
+
+    @abstractmethod
+    def copy_block(self, source: int, target: int) -> None:
+        """Copy keys and values of a whole block in every layer."""

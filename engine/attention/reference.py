@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from engine.attention.base import AttentionBackend, SeqSpan
+from engine.attention.base import PagedAttention, SeqSpan
 from engine.attention.scores import Scores
 from engine.config import BLOCK_SIZE, blocks_for
 from engine.modelspec import ModelSpec
@@ -63,7 +63,7 @@ class ReferencePlan:
     windows: dict[int | None, WindowPlan]
 
 
-class ReferenceAttention(AttentionBackend):
+class ReferenceAttention(PagedAttention):
     """Cache: keys and values of each layer, [blocks * BLOCK_SIZE, kv_heads, head_dim]."""
 
     def __init__(self, spec: ModelSpec, num_blocks: int, dtype: torch.dtype) -> None:
@@ -72,6 +72,12 @@ class ReferenceAttention(AttentionBackend):
         self._scores = Scores.of(spec)
         self._keys = [torch.empty(shape, dtype=dtype) for _ in range(spec.num_layers)]
         self._values = [torch.empty(shape, dtype=dtype) for _ in range(spec.num_layers)]
+
+    def copy_block(self, source: int, target: int) -> None:
+        """See PagedAttention."""
+        for cache in (*self._keys, *self._values):
+            blocks = cache.view(-1, BLOCK_SIZE, *cache.shape[1:])
+            blocks[target] = blocks[source]
 
     def plan(self, spans: Sequence[SeqSpan]) -> ReferencePlan:
         """See AttentionBackend."""

@@ -52,6 +52,7 @@ SIGNATURES = {
     "noria_put": (None, (c_void_p, c_int32, c_int32, c_void_p)),
     "noria_put_bias": (None, (c_void_p, c_int32, c_int32, c_void_p)),
     "noria_step": (c_int32, (c_void_p, POINTER(Batch))),
+    "noria_copy": (None, (c_void_p, c_void_p, c_int32)),
     "noria_load": (c_int64, (c_void_p, c_int32, c_int32, c_int32, c_int32, c_void_p, c_void_p)),
     "noria_unload": (c_int64, (c_void_p, c_int32)),
 }

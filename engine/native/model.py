@@ -24,7 +24,7 @@ from engine.modelspec import ModelSpec
 from engine.native.build import default_cache
 from engine.native.library import Batch, Part, Spec, open_library
 from engine.native.weights import MODULES, load_weights
-from engine.records import ScheduledSeq
+from engine.records import BlockCopy, ScheduledSeq
 
 Level = Literal["best", "avx2", "avx512"]
 LEVELS: dict[Level, int] = {"best": 0, "avx2": 1, "avx512": 2}
@@ -98,6 +98,14 @@ class NativeModel:
         if self._library.noria_step(self._handle, batch) != 0:
             raise MemoryError(f"no memory for a step of {sum(seq.count for seq in seqs)} tokens")
         return out
+
+    def copy_blocks(self, copies: Sequence[BlockCopy]) -> None:
+        """Copy keys and values of whole blocks, one after another. Raises ValueError for one it lacks."""
+        pairs = _joined([(copy.source, copy.target) for copy in copies])
+        if pairs.min() < 0 or pairs.max() >= self._num_blocks:
+            found = f"{pairs.min()} .. {pairs.max()}"
+            raise ValueError(f"blocks to copy lie in {found}; the model has 0 .. {self._num_blocks - 1}")
+        self._library.noria_copy(self._handle, pairs.ctypes.data, len(copies))
 
     def load_adapter(self, slot: int, weights: AdapterWeights) -> int:
         """Fill `slot` and return its bytes. Raises AdapterTooLarge or AdapterMismatch; it is then empty."""

@@ -59,6 +59,10 @@ int32_t noria_step(noria_model* model, const noria_batch* batch) {
     }
 }
 
+void noria_copy(noria_model* model, const int32_t* pairs, int32_t count) {
+    for (int i = 0; i < count; ++i) model->model.copy_block(pairs[2 * i], pairs[2 * i + 1]);
+}
+
 int64_t noria_load(noria_model* model, int32_t slot, int32_t layer, int32_t part, int32_t rank, const void* a,
                    const void* b) {
     try {

@@ -52,6 +52,8 @@ __attribute__((visibility("default"))) void noria_put_bias(noria_model*, int32_t
                                                            const void*);
 // 0, or -1: no memory for so many rows.
 __attribute__((visibility("default"))) int32_t noria_step(noria_model*, const noria_batch*);
+// Copies cache blocks in every layer, in order; `pairs` are source and target of each of `count` copies.
+__attribute__((visibility("default"))) void noria_copy(noria_model*, const int32_t* pairs, int32_t count);
 // A [rank, in] and B [out, rank], scale already in B; copied. Returns the bytes it takes, -1: no memory.
 __attribute__((visibility("default"))) int64_t noria_load(noria_model*, int32_t slot, int32_t layer,
                                                           int32_t part, int32_t rank, const void* a,

@@ -88,6 +88,14 @@ Heads Model::heads_of(const Layer& layer) const {
     return h;
 }
 
+void Model::copy_block(long source, long target) {
+    const size_t bytes = heads_of(layers[0]).block_elements * element();
+    for (Layer& layer : layers) {
+        char* cache = static_cast<char*>(layer.cache);
+        std::memmove(cache + target * bytes, cache + source * bytes, bytes);
+    }
+}
+
 int Model::part_in(int part) const {
     if (part == NORIA_O) return spec.heads * spec.head_dim;
     return part == NORIA_DOWN ? spec.inner : spec.hidden;

@@ -41,6 +41,9 @@ public:
     void put(int layer, int part, const void* source);
     void put_bias(int layer, int part, const void* source);
 
+    // Keys and values of a cache block, in every layer.
+    void copy_block(long source, long target);
+
     int element() const { return float32 ? 4 : 2; }
     // Columns of a part's input and output.
     int part_in(int part) const;

@@ -135,6 +135,21 @@ async def test_commands_sent_during_a_step_are_applied_before_the_next() -> None
         assert len(runner.plans[1]) == 3
 
 
+async def test_a_fork_goes_on_from_what_its_parent_has_computed() -> None:
+    gate = Gate()
+    async with running(FakeRunner(before_run=gate), prefix_cache=False) as (engine, sink):
+        await engine.add(_request("r", max_tokens=50))
+        await gate.wait_entered()
+        forking = asyncio.ensure_future(engine.fork("r", _request("s")))
+        await asyncio.sleep(0)
+        gate.opened.set()
+        await forking
+        stats = (await sink.last("s")).stats
+        assert stats is not None
+        assert stats.cached_tokens == 19
+        assert sink.tokens("s") == _alone()
+
+
 async def test_abort_frees_in_any_phase_and_of_nobody_is_nothing() -> None:
     gate = Gate()
     async with running(FakeRunner(before_run=gate), max_num_seqs=1) as (engine, sink):
@@ -203,7 +218,7 @@ async def test_the_loop_survives_damage_to_the_engines_own_state() -> None:
 
     def damage(plan: StepPlan) -> None:
         runner.before_run = None
-        made[0]._pool.allocate(1)
+        made[0]._scheduler.pool.allocate(1)
 
     def make(config: EngineConfig) -> Engine:
         made.append(fake_engine(runner))
@@ -231,7 +246,7 @@ async def test_a_leak_is_found_when_idle_and_mended() -> None:
     sink = Collector()
     engine = AsyncEngine(_config(), sink, make_engine=make)
     await engine.start()
-    made[0]._pool.allocate(1)
+    made[0]._scheduler.pool.allocate(1)
     await engine.add(_request("r"))
     assert (await sink.last("r")).finish == "length"
     await engine.close()

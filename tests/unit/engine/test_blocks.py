@@ -6,6 +6,11 @@ from hypothesis import strategies as st
 
 from engine.blocks import BlockPool
 from engine.errors import IntegrityError
+from engine.prefix_index import Content
+
+
+def _content(key: bytes) -> Content:
+    return Content(key, b"", tuple(key))
 
 
 def test_blocks_are_handed_out_once() -> None:
@@ -20,7 +25,7 @@ def test_blocks_are_handed_out_once() -> None:
 def test_a_published_block_is_found_while_used_and_while_idle() -> None:
     pool = BlockPool(2)
     (block,) = pool.allocate(1)
-    pool.publish(block, b"k")
+    pool.publish(block, _content(b"k"))
     assert pool.find(b"k") == block
     pool.release([block])
     assert (pool.find(b"k"), pool.num_free, pool.num_idle) == (block, 2, 1)
@@ -31,7 +36,7 @@ def test_a_published_block_is_found_while_used_and_while_idle() -> None:
 def test_a_block_is_free_only_after_its_last_user() -> None:
     pool = BlockPool(1)
     (block,) = pool.allocate(1)
-    pool.publish(block, b"k")
+    pool.publish(block, _content(b"k"))
     pool.share([block])
     pool.release([block])
     assert pool.num_free == 0
@@ -42,8 +47,8 @@ def test_a_block_is_free_only_after_its_last_user() -> None:
 def test_cached_blocks_go_last_and_the_least_recently_used_of_them_first() -> None:
     pool = BlockPool(3)
     a, b, _ = pool.allocate(3)
-    pool.publish(a, b"a")
-    pool.publish(b, b"b")
+    pool.publish(a, _content(b"a"))
+    pool.publish(b, _content(b"b"))
     pool.release([0, 1, 2])
     pool.share([b])
     pool.release([b])
@@ -57,7 +62,7 @@ def test_a_chain_is_evicted_from_its_tail() -> None:
     pool = BlockPool(3)
     table = pool.allocate(3)
     for block, key in zip(table, (b"1", b"2", b"3"), strict=True):
-        pool.publish(block, key)
+        pool.publish(block, _content(key))
     pool.release(table)
     pool.allocate(2)
     assert [pool.find(key) for key in (b"1", b"2", b"3")] == [table[0], None, None]
@@ -66,8 +71,8 @@ def test_a_chain_is_evicted_from_its_tail() -> None:
 def test_the_first_holder_of_a_content_stays_the_one_that_is_found() -> None:
     pool = BlockPool(2)
     first, second = pool.allocate(2)
-    pool.publish(first, b"k")
-    pool.publish(second, b"k")
+    pool.publish(first, _content(b"k"))
+    pool.publish(second, _content(b"k"))
     pool.release([second])
     assert (pool.find(b"k"), pool.num_idle) == (first, 0)
 
@@ -75,12 +80,39 @@ def test_the_first_holder_of_a_content_stays_the_one_that_is_found() -> None:
 def test_doubtful_content_is_forgotten_unless_another_sequence_uses_it() -> None:
     pool = BlockPool(2)
     own, common = pool.allocate(2)
-    pool.publish(own, b"own")
-    pool.publish(common, b"common")
+    pool.publish(own, _content(b"own"))
+    pool.publish(common, _content(b"common"))
     pool.share([common])
     pool.release([common, own], forget=True)
     assert (pool.find(b"own"), pool.find(b"common")) == (None, common)
     pool.check_integrity([[common]])
+
+
+def test_a_reused_block_outlives_later_ones() -> None:
+    pool = BlockPool(8)
+    table = pool.allocate(8)
+    for block in table:
+        pool.publish(block, _content(bytes([block])))
+    pool.release([table[0]])
+    pool.share([table[0]])
+    pool.release([table[0]])  # a reuse counts as two later uses here: a quarter of 8
+    for block in table[1:]:
+        pool.release([block])
+    given_up = [pool.allocate(1)[0] for _ in range(8)]
+    assert given_up.index(table[0]) in (1, 2)
+    assert pool.evictions == 8
+
+
+def test_a_copied_block_counts_as_used() -> None:
+    pool = BlockPool(2)
+    first, second = pool.allocate(2)
+    pool.publish(first, _content(b"1"))
+    pool.publish(second, _content(b"2"))
+    pool.release([first])
+    pool.release([second])
+    pool.touch(first)
+    assert pool.allocate(1) == [second]
+    pool.check_integrity([[second]])
 
 
 def test_misuse_is_noticed() -> None:
@@ -88,7 +120,7 @@ def test_misuse_is_noticed() -> None:
     with pytest.raises(IntegrityError, match="released but nobody uses it"):
         pool.release([0])
     with pytest.raises(IntegrityError, match="published but nobody uses it"):
-        pool.publish(0, b"k")
+        pool.publish(0, _content(b"k"))
     (block,) = pool.allocate(1)
     with pytest.raises(IntegrityError, match="counts 1 references; 0 tables name it"):
         pool.check_integrity([])
@@ -119,7 +151,7 @@ def test_integrity_through_random_histories(size: int, history: list[tuple[str, 
             if action == "grow" and pool.num_free:
                 table.extend(pool.allocate(1))
             elif action == "publish" and table:
-                pool.publish(table[-1], key)
+                pool.publish(table[-1], _content(key))
             elif action in ("release", "forget"):
                 tables.remove(table)
                 pool.release(table, forget=action == "forget")

@@ -45,13 +45,13 @@ def all_blocks_are_free(engine: Engine) -> bool:
 
 def test_prefixes_are_found_again_and_reported() -> None:
     engine = engine_on(FakeRunner())
-    for cached in (0, 48):
+    for cached in (0, 59):
         engine.add(request("r", range(60)))
         events = run_to_end(engine)["r"]
         assert events[-1].stats is not None
         assert events[-1].stats.cached_tokens == cached
         assert tokens(events) == expected(range(60), 8, seed=1, stop_ids=frozenset())
-    assert (engine.stats().prefix_queries, engine.stats().prefix_hits) == (120, 48)
+    assert (engine.stats().prefix_queries, engine.stats().prefix_hits) == (120, 59)
     assert engine.stats().blocks_cached > 0
 
 
@@ -66,7 +66,7 @@ def test_prefixes_are_shared_only_under_the_same_adapter_and_salt() -> None:
         {"adapter": None, "cache_salt": "sha256:a"},
         {"adapter": "sha256:a", "cache_salt": "t"},
     ]
-    for cached in (0, 48):
+    for cached in (0, 59):
         for owner in owners:
             engine.add(request("r", range(60), **owner))
             events = run_to_end(engine)["r"]

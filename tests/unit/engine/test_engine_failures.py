@@ -94,7 +94,7 @@ def test_recovery_fails_what_ran_and_keeps_what_waited() -> None:
     engine.add(request("aborted", range(40), 8))
     engine.step()
     engine.abort("aborted")
-    engine._pool.allocate(1)  # a leak
+    engine._scheduler.pool.allocate(1)  # a leak
     with pytest.raises(IntegrityError):
         engine.step()
     events = engine.recover("a leak")

@@ -1,12 +1,15 @@
 """The engine through random histories: whatever happens around it, a request completes as if alone."""
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from random import Random
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.errors import AdapterInUse, NoFreeSlot, QueueFull, TooLargeForPool, UnknownAdapter
+from engine.errors import AdapterInUse, NoFreeSlot, PromptTooLong, QueueFull, TooLargeForPool, UnknownAdapter
 from engine.fake_runner import FakeRunner, FakeWeights, expected, fake_engine
 from engine.records import Request, SamplingParams, TokenEvent
 from engine.victims import MAX_PREEMPTIONS
@@ -18,7 +21,7 @@ requests = st.fixed_dictionaries(
     {
         "family": st.integers(0, 2),
         "prompt_len": st.integers(1, 50),
-        "max_tokens": st.integers(1, 30),
+        "max_tokens": st.integers(1, 100),
         "adapter": st.sampled_from([None, *DIGESTS]),
         "cache_salt": st.sampled_from(["", "t"]),
         "priority": st.integers(0, 1),
@@ -30,6 +33,7 @@ actions = st.one_of(
     st.tuples(st.just("add"), requests),
     st.tuples(st.just("step"), st.integers(1, 6)),
     st.tuples(st.just("abort"), st.integers(0, 99)),
+    st.tuples(st.just("fork"), st.tuples(st.integers(0, 99), st.integers(1, 30), st.integers(0, 2))),
     st.tuples(st.just("load"), st.sampled_from(DIGESTS)),
     st.tuples(st.just("unload"), st.sampled_from(DIGESTS)),
     st.tuples(st.just("break"), st.just(0)),
@@ -60,14 +64,35 @@ class History:
             cache_salt=about["cache_salt"],
             priority=about["priority"],
         )
+        self._take(request, lambda: self.engine.add(request))
+
+    def _take(self, request: Request, ask: Callable[[], None]) -> None:
         try:
-            self.engine.add(request)
-        except (QueueFull, TooLargeForPool):
+            ask()
+        except (QueueFull, TooLargeForPool, PromptTooLong):
             return
         except UnknownAdapter:
             assert request.adapter not in self.engine.adapters()
             return
         self.taken[request.id] = request
+
+    def fork(self, about: tuple[int, int, int]) -> None:
+        """Another way to go on from what a live request has come to, with a seed of its own."""
+        number, max_tokens, seed = about
+        live = [id for id in self.taken if not self._has_ended(id)]
+        if live:
+            parent = self.taken[live[number % len(live)]]
+            made = [token for event in self.events.get(parent.id, []) for token in event.token_ids]
+            request = replace(
+                parent,
+                id=str(len(self.taken)),
+                prompt=(*parent.prompt, *made),
+                sampling=SamplingParams(max_tokens=max_tokens, seed=seed),
+            )
+            self._take(request, lambda: self.engine.fork(parent.id, request))
+
+    def _has_ended(self, request_id: str) -> bool:
+        return self.engine._live.get(request_id) is None
 
     def step(self) -> None:
         for event in self.engine.step():
@@ -99,6 +124,25 @@ class History:
         self.step()
         self.runner.before_run = None
 
+    def do(self, action: str, value: Any) -> None:
+        """One action, then every invariant."""
+        if action == "step":
+            for _ in range(value):
+                self.step()
+        elif action == "break":
+            self.break_step()
+        else:
+            getattr(self, action)(value)
+        self.engine.check_integrity()
+
+    def finish(self) -> None:
+        """Step until nothing is left, which comes in bounded time, then look at what came of it all."""
+        for _ in range(50 * 80 * (MAX_PREEMPTIONS + 1)):
+            if not self.engine.has_work:
+                break
+            self.step()
+        self.check_end()
+
     def check_end(self) -> None:
         stats = self.engine.stats()
         assert stats.blocks_free == stats.blocks_total
@@ -125,31 +169,69 @@ def _check_completion(request: Request, events: list[TokenEvent]) -> None:
         assert last.finish in ("abort", "error")
 
 
+def _some_action(draw: Random) -> tuple[str, Any]:
+    kind = draw.choices(
+        ["step", "add", "fork", "abort", "break", "load", "unload"], [60, 25, 8, 4, 0.2, 1, 1]
+    )[0]
+    numbers = {
+        "step": 1,
+        "abort": draw.randrange(100),
+        "fork": (draw.randrange(100), draw.randint(1, 30), draw.randrange(3)),
+        "load": draw.choice(DIGESTS),
+        "unload": draw.choice(DIGESTS),
+        "break": 0,
+    }
+    about = {
+        "family": draw.randrange(8),
+        "prompt_len": draw.randint(1, 30),
+        "max_tokens": draw.randint(20, 140),
+        "adapter": draw.choice([None, None, *DIGESTS]),
+        "cache_salt": draw.choice(["", "", "t"]),
+        "priority": draw.randrange(2),
+        "seed": draw.randrange(3),
+        "poisoned": draw.randrange(20) == 0,
+    }
+    return kind, numbers.get(kind, about)
+
+
+@pytest.mark.parametrize(("seed", "window"), [(0, None), (1, None), (2, None), (3, 24), (4, 40)])
+def test_ten_thousand_steps_with_everything_that_can_happen(seed: int, window: int | None) -> None:
+    draw = Random(seed)
+    pools = {"num_blocks": 18 if window is None else 10, "num_host_blocks": (0, 4, 12)[seed % 3]}
+    runner = FakeRunner(**pools, window=window, poison=POISON)
+    told = History(runner, {"max_num_seqs": 8, "max_batched_tokens": 40})
+    for digest in DIGESTS[:2]:
+        told.load(digest)
+    while len(runner.plans) < 2000:
+        told.do(*_some_action(draw))
+    told.finish()
+    stats = told.engine.stats()
+    assert min(stats.preemptions, stats.evictions, stats.prefix_hits) > 0
+    assert (stats.swaps > 0) == (runner.num_host_blocks > 0)
+
+
 @settings(deadline=None, max_examples=150)
 @given(
     sizes=st.fixed_dictionaries(
         {"max_num_seqs": st.integers(1, 5), "max_batched_tokens": st.integers(5, 40)}
     ),
     num_blocks=st.integers(4, 14),
+    num_host_blocks=st.sampled_from([0, 4, 30]),
+    window=st.sampled_from([None, 1, 20, 33]),
     history=st.lists(actions, max_size=50),
 )
 def test_every_request_ends_once_and_as_if_alone(
-    sizes: dict[str, int], num_blocks: int, history: list[tuple[str, Any]]
+    sizes: dict[str, int],
+    num_blocks: int,
+    num_host_blocks: int,
+    window: int | None,
+    history: list[tuple[str, Any]],
 ) -> None:
-    told = History(FakeRunner(num_blocks=num_blocks, poison=POISON), sizes)
+    pools = {"num_blocks": num_blocks, "num_host_blocks": num_host_blocks, "window": window}
+    runner = FakeRunner(**pools, poison=POISON)
+    told = History(runner, sizes)
     for digest in DIGESTS[:2]:
         told.load(digest)
     for action, value in history:
-        if action == "step":
-            for _ in range(value):
-                told.step()
-        elif action == "break":
-            told.break_step()
-        else:
-            {"add": told.add, "abort": told.abort, "load": told.load, "unload": told.unload}[action](value)
-        told.engine.check_integrity()
-    for _ in range(50 * 80 * (MAX_PREEMPTIONS + 1)):
-        if not told.engine.has_work:
-            break
-        told.step()
-    told.check_end()
+        told.do(action, value)
+    told.finish()

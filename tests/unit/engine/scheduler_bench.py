@@ -1,0 +1,84 @@
+"""A scheduler driven by hand, each of its plans checked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from engine.blocks import BlockPool
+from engine.config import BLOCK_SIZE, blocks_for
+from engine.records import Request, SamplingParams, StepPlan
+from engine.scheduler import Limits, Scheduler, SchedulerCounters
+from engine.sequence import Sequence
+from engine.swap import SwapCosts, SwapSpace
+
+
+class Bench:
+    """A scheduler whose sequences generate the token 1 until their length is reached."""
+
+    def __init__(
+        self,
+        num_blocks: int = 64,
+        max_num_seqs: int = 8,
+        max_batched_tokens: int = 32,
+        *,
+        host_blocks: int = 0,
+        **terms: Any,
+    ) -> None:
+        self.pool = BlockPool(num_blocks)
+        self.limits = Limits(max_num_seqs, max_batched_tokens, **terms)
+        swap = SwapSpace(num_blocks, host_blocks, SwapCosts(1, 1e9, token_flops=1.0, flops_per_s=1.0))
+        self.scheduler = Scheduler(self.limits, self.pool, swap, SchedulerCounters(), prefix_cache=True)
+        self.seqs: list[Sequence] = []
+
+    def add(
+        self, prompt_len: int, max_tokens: int = 8, *, first: int | None = None, priority: int = 0
+    ) -> Sequence:
+        """Prompts differ in their first token unless `first` is given."""
+        seq_id = len(self.seqs)
+        prompt = (1000 + seq_id if first is None else first, *range(1, prompt_len))
+        request = Request(str(seq_id), prompt, SamplingParams(max_tokens=max_tokens), priority=priority)
+        seq = Sequence(seq_id, request, max_tokens, frozenset(), 0, 0, 0.0)
+        self.seqs.append(seq)
+        self.scheduler.add(seq)
+        return seq
+
+    def fork(self, parent: Sequence, max_tokens: int = 8) -> Sequence:
+        """A sequence whose prompt is all that its parent has by now."""
+        request = Request(str(len(self.seqs)), tuple(parent.token_ids), SamplingParams(max_tokens=max_tokens))
+        seq = Sequence(len(self.seqs), request, max_tokens, frozenset(), 0, 0, 0.0)
+        self.seqs.append(seq)
+        self.scheduler.fork(seq, parent)
+        return seq
+
+    def step(self) -> StepPlan:
+        """Schedule, check, and apply as a runner without fault would."""
+        plan = self.scheduler.schedule()
+        self._check(plan)
+        for share in plan.seqs:
+            seq = self.seqs[share.seq_id]
+            self.scheduler.advance(seq, share.count)
+            if share.samples and seq.append(1, now=0.0) is not None:
+                self.scheduler.remove(seq)
+        self.scheduler.check_integrity()
+        return plan
+
+    def _check(self, plan: StepPlan) -> None:
+        assert plan.num_tokens <= self.limits.max_batched_tokens
+        assert len({share.seq_id for share in plan.seqs}) == len(plan.seqs) <= self.limits.max_num_seqs
+        assert {share.seq_id for share in plan.seqs} == {seq.seq_id for seq in self.scheduler.running}
+        for share in plan.seqs:
+            assert share.count >= 1
+            assert len(share.block_table) >= blocks_for(share.start + share.count)
+            assert all(
+                self.pool.is_writable(block) for block in share.block_table[share.start // BLOCK_SIZE :]
+            )
+            assert share.samples == (share.start + share.count == len(share.token_ids))
+
+    @property
+    def live(self) -> list[Sequence]:
+        return [seq for seq in self.seqs if seq.state != "finished"]
+
+
+def counts_of(plan: StepPlan) -> dict[int, int]:
+    """Tokens to compute, by sequence."""
+    return {share.seq_id: share.count for share in plan.seqs}

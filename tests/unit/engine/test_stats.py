@@ -1,0 +1,55 @@
+"""The figures of an engine's life, read from outside."""
+
+from engine.fake_runner import FakeRunner, fake_engine
+from engine.records import Request, SamplingParams, Spread
+from engine.stats import SpreadCounter
+
+
+def _request(name: str, prompt_len: int, max_tokens: int, first: int = 1) -> Request:
+    prompt = (first, *((7 * i) % 90 + 1 for i in range(1, prompt_len)))
+    return Request(name, prompt, SamplingParams(max_tokens=max_tokens, seed=0, ignore_eos=True))
+
+
+def test_sizes_are_counted_by_powers_of_two() -> None:
+    counter = SpreadCounter()
+    for size in (1, 2, 3, 4, 5, 16):
+        counter.add(size)
+    assert counter.spread() == Spread((1, 1, 2, 1, 1), 31)
+
+
+def test_bytes_blocks_and_tokens_of_the_pool() -> None:
+    engine = fake_engine(FakeRunner(num_blocks=20, block_bytes=1000))
+    engine.add(_request("a", 40, 9))
+    engine.step()
+    stats = engine.stats()
+    assert (stats.blocks_total, stats.blocks_free, stats.live_tokens) == (20, 17, 40)
+    assert (stats.kv_bytes_total, stats.kv_bytes_used) == (20_000, 3_000)
+    while engine.has_work:
+        engine.step()
+    stats = engine.stats()
+    assert (stats.kv_bytes_used, stats.live_tokens) == (0, 0)
+
+
+def test_steps_are_counted_by_their_size() -> None:
+    engine = fake_engine(FakeRunner())
+    for name in ("a", "b", "c"):
+        engine.add(_request(name, 5, 2))
+    engine.step()
+    engine.step()
+    stats = engine.stats()
+    assert (stats.last_batch_seqs, stats.last_batch_tokens) == (3, 3)
+    assert stats.seqs_by_step == Spread((0, 0, 2), 6)
+    assert stats.tokens_by_step == Spread((0, 0, 1, 0, 1), 18)
+
+
+def test_admissions_evictions_and_the_blocks_of_a_request() -> None:
+    engine = fake_engine(FakeRunner(num_blocks=5))
+    for number, name in enumerate("abc"):
+        engine.add(_request(name, 60, 10, first=number + 1))
+    events = []
+    while engine.has_work:
+        events += engine.step()
+    stats = engine.stats()
+    assert stats.admissions == 3
+    assert stats.evictions > 0
+    assert [event.stats.blocks for event in events if event.stats] == [5, 5, 5]

@@ -1,0 +1,58 @@
+"""What Prometheus reads of the engines behind a gateway."""
+
+from prometheus_client import generate_latest
+
+from engine.records import EngineStats, Spread
+from serve.directory import ReplicaReport
+from serve.gathered_metrics import Health
+from serve.metrics import Metrics
+
+
+def _text(report: ReplicaReport) -> str:
+    return generate_latest(Metrics(lambda: [report], Health).registry).decode()
+
+
+def _report(stats: EngineStats) -> ReplicaReport:
+    return ReplicaReport(
+        replica="r",
+        base_model="m",
+        host="h",
+        port=1,
+        max_model_len=100,
+        adapter_slots=4,
+        healthy=True,
+        stats=stats,
+    )
+
+
+def test_figures_of_the_pool_and_of_the_steps() -> None:
+    stats = EngineStats(
+        blocks_total=4,
+        blocks_free=3,
+        kv_bytes_total=4096,
+        kv_bytes_used=1024,
+        live_tokens=16,
+        admissions=5,
+        evictions=7,
+        tokens_by_step=Spread((1, 3, 5), 40),
+    )
+    text = _text(_report(stats))
+    labels = '{engine="r",model_name="m"}'
+    for line in (
+        f"noria:kv_bytes_total{labels} 4096.0",
+        f"noria:kv_bytes_used{labels} 1024.0",
+        f"noria:kv_blocks_free{labels} 3.0",
+        f"noria:kv_live_tokens{labels} 16.0",
+        f"noria:kv_evictions_total{labels} 7.0",
+        f"noria:admissions_total{labels} 5.0",
+        'vllm:iteration_tokens_total_bucket{engine="r",le="2.0",model_name="m"} 4.0',
+        'vllm:iteration_tokens_total_bucket{engine="r",le="+Inf",model_name="m"} 9.0',
+        f"vllm:iteration_tokens_total_sum{labels} 40.0",
+        f"vllm:iteration_tokens_total_count{labels} 9.0",
+    ):
+        assert line in text.splitlines()
+
+
+def test_a_replica_without_a_step_has_empty_spreads() -> None:
+    text = _text(_report(EngineStats()))
+    assert 'noria:iteration_requests_count{engine="r",model_name="m"} 0.0' in text.splitlines()
