@@ -74,6 +74,8 @@ def engine_config(model: ModelSettings, folder: Path) -> EngineConfig:
         adapter_slots=model.adapter_slots,
         max_lora_rank=model.max_lora_rank,
         prefix_cache=model.prefix_cache,
+        policy=model.policy,
+        swap_bytes=model.swap_bytes,
         threads=model.threads,
     )
 

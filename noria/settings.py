@@ -95,6 +95,10 @@ class ModelSettings(_Section):
     adapter_slots: int = Field(default=8, ge=1)
     max_lora_rank: int = Field(default=64, ge=1)
     prefix_cache: bool = True
+    policy: Literal["max_utilization", "guaranteed_no_evict"] = "max_utilization"
+    """Whether requests are admitted while blocks last, or only when all they may ever need is promised."""
+    swap_bytes: Annotated[int, BeforeValidator(parse_bytes), Field(ge=0)] = 0
+    """Host memory for the KV blocks of preempted requests; 0 computes them again."""
     threads: int | None = Field(default=None, ge=1)
     num_cpus: float = Field(default=0.0, ge=0)
     """CPUs that Ray sets aside for a replica: 0 on one machine, more on a cluster to spread over nodes."""
