@@ -5,6 +5,7 @@ Float32, so that a greedy text does not depend on what else is in the batch.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import shutil
 import signal
@@ -15,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -69,9 +71,17 @@ class Platform:
     def client(self) -> openai.OpenAI:
         return openai.OpenAI(base_url=f"{self.url}/v1", api_key="any", max_retries=0, timeout=120)
 
-    @property
-    def postgres(self) -> EmbeddedPostgres:
-        return EmbeddedPostgres(self.data / "postgres")
+    @contextmanager
+    def database_away(self) -> Iterator[None]:
+        """The server is killed, and whoever would start it again waits for its lock until the block ends."""
+        server = EmbeddedPostgres(self.data / "postgres")
+        with (server.data_dir / "lock").open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            pid = int((server.cluster / "postmaster.pid").read_text().split("\n", 1)[0])
+            process = psutil.Process(pid)
+            process.send_signal(signal.SIGINT)  # its fast shutdown
+            psutil.wait_procs([process], timeout=60)
+            yield
 
     def ask(self, model: str, prompt: str, tokens: int = 16, **options: Any) -> Any:
         """A greedy completion."""

@@ -120,9 +120,8 @@ def test_a_killed_directory_stops_nobody(platform: Any) -> None:
     platform.until(lambda: platform.pid("Directory") != old and platform.healthy())
 
 
-def test_serving_goes_on_while_the_database_is_away(platform: Any) -> None:
-    platform.postgres.stop()
-    try:
+def test_serving_goes_on_while_the_database_is_away_and_the_instance_brings_it_back(platform: Any) -> None:
+    with platform.database_away():
         answer = platform.ask("assistant", PROMPT, 4)
         act = httpx.post(
             f"{platform.url}/v1/feedback", json={"request_id": answer.id, "kind": "comment", "text": "kept"}
@@ -132,8 +131,6 @@ def test_serving_goes_on_while_the_database_is_away(platform: Any) -> None:
         platform.until(lambda: platform.health()["status"] == "degraded")
         assert not platform.health()["database"]["ok"]
         assert platform.text("assistant", PROMPT, 4)
-    finally:
-        platform.postgres.start()
     platform.until(platform.healthy)
     assert platform.until(lambda: rows_of(platform, [answer.id]))[0]["finish_reason"] == "length"
     (stored,) = platform.until(
