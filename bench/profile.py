@@ -97,9 +97,10 @@ def decode(
 
 def prefill(made: Engine, stopwatch: Stopwatch, repeats: int) -> dict[str, float]:
     """Milliseconds by kind of a step that takes in PREFILL tokens of one prompt."""
-    prompts = make_prompts(Load(streams=1, requests=repeats, prompt_tokens=PREFILL), seed=PREFILL)
-    stopwatch.reset()
+    prompts = make_prompts(Load(streams=1, requests=repeats + 1, prompt_tokens=PREFILL), seed=PREFILL)
     for number, prompt in enumerate(prompts):
+        if number == 1:  # the first warms up
+            stopwatch.reset()
         made.add(Request(str(number), tuple(prompt), SamplingParams(max_tokens=1, temperature=0.0)))
         made.step()
     return _milliseconds(stopwatch, repeats)
@@ -153,7 +154,9 @@ def main() -> None:
             made.load_adapter(weights)
             digests.append(weights.digest)
         for rows in arguments.rows:
-            found[f"decode, {rows} rows"] = decode(made, stopwatch, rows, arguments.steps, digests)
+            found[f"decode, {rows} row{'s' if rows > 1 else ''}"] = decode(
+                made, stopwatch, rows, arguments.steps, digests
+            )
         found[f"prefill, {PREFILL} tokens"] = prefill(made, stopwatch, repeats=3)
     print(table(found))
     if arguments.json:
