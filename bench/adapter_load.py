@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import shutil
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -120,11 +121,13 @@ def main() -> None:
     spec, stamp = read_spec(arguments.model), time.time_ns()
     folders = [arguments.folder.absolute() / f"bench-{stamp}-{i}" for i in range(arguments.adapters)]
     for number, folder in enumerate(folders):
-        write_adapter(folder, spec, 16 if number % 4 < 2 else 8, stamp + number)
+        write_adapter(folder, arguments.base, spec, 16 if number % 4 < 2 else 8, stamp + number)
     load = Load(streams=arguments.streams, requests=arguments.streams, output_tokens=arguments.output)
     target = Target("noria", arguments.url, (arguments.base,))
     try:
         found = asyncio.run(measure(target, load, folders))
+    except NoFigures as error:
+        sys.exit(f"bench: {error}")
     finally:
         for folder in folders:
             shutil.rmtree(folder)

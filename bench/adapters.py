@@ -27,12 +27,13 @@ def random_adapter(spec: ModelSpec, rank: int, seed: int) -> AdapterWeights:
     )
 
 
-def write_adapter(folder: Path, spec: ModelSpec, rank: int, seed: int) -> None:
-    """The same as random_adapter, as a folder that PEFT would have written."""
+def write_adapter(folder: Path, base: str, spec: ModelSpec, rank: int, seed: int) -> None:
+    """The same as random_adapter, as a folder that PEFT would have written for the model named `base`."""
     folder.mkdir(parents=True, exist_ok=True)
     config = {
         "peft_type": "LORA",
         "task_type": "CAUSAL_LM",
+        "base_model_name_or_path": base,
         "r": rank,
         "lora_alpha": rank,
         "target_modules": sorted({name.rpartition(".")[2] for name in spec.lora_targets}),
