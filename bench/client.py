@@ -76,6 +76,14 @@ class _Answer:
         if event.get("error"):
             self.error = str(event["error"])
 
+    def check(self, expected: int) -> None:
+        """A completion of another length than asked for measures something else: it counts as failed."""
+        got = self.usage.get("completion_tokens", expected)
+        if self.error is None and not self.arrivals:
+            self.error = "the stream had no text"
+        elif self.error is None and got != expected:
+            self.error = f"{got} tokens came where {expected} were asked for"
+
 
 def completion_body(model: str, prompt: Sequence[int], output_tokens: int) -> dict[str, Any]:
     """A greedy streaming request for exactly `output_tokens` tokens."""
@@ -103,8 +111,7 @@ async def complete(http: httpx.AsyncClient, body: dict[str, Any]) -> Outcome:
                 await _watch(response, answer)
     except (httpx.HTTPError, json.JSONDecodeError) as error:
         answer.error = f"{type(error).__name__}: {error}"
-    if answer.error is None and not answer.arrivals:
-        answer.error = "the stream had no text"
+    answer.check(body["max_tokens"])
     return Outcome(
         sent,
         time.perf_counter(),

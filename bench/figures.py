@@ -107,6 +107,7 @@ def summarise(outcomes: Sequence[Outcome]) -> Figures:
 
 
 def medians(runs: Sequence[Figures]) -> Figures:
-    """The median of each figure over `runs`, at least one."""
+    """The median of each figure over `runs`, at least one; of errors the sum, so that none is lost."""
     names = [field.name for field in fields(Figures)]
-    return Figures(**{name: statistics.median(getattr(run, name) for run in runs) for name in names})
+    middle = {name: statistics.median(getattr(run, name) for run in runs) for name in names}
+    return Figures(**{**middle, "errors": sum(run.errors for run in runs)})

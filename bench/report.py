@@ -19,10 +19,11 @@ def markdown(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
 
 
 def short(figures: Figures) -> str:
-    """The three figures of a run that are compared."""
+    """The three figures of a run that are compared, and how many requests failed."""
+    failed = f", {figures.errors:.0f} FAILED" if figures.errors else ""
     return (
         f"{figures.output_tok_s:.1f} tok/s, TTFT {figures.ttft_p50_ms:.0f} ms, "
-        f"TPOT {figures.tpot_p50_ms:.1f} ms"
+        f"TPOT {figures.tpot_p50_ms:.1f} ms{failed}"
     )
 
 

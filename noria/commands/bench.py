@@ -169,7 +169,7 @@ def _show(found: Measured) -> None:
         ("TPOT, ms: p50, p95, p99", _three(middle.tpot_p50_ms, middle.tpot_p95_ms, middle.tpot_p99_ms)),
         ("longest gap in a stream, ms: p95", f"{middle.gap_p95_ms:.1f}"),
         ("tokens in, out", f"{middle.prompt_tokens:.0f}, {middle.output_tokens:.0f}"),
-        ("requests, errors", f"{middle.requests:.0f}, {middle.errors:.0f}"),
+        ("requests of a run, failed in all", f"{middle.requests:.0f}, {middle.errors:.0f}"),
         ("probe, GB/s", f"{median(found.probes):.1f}"),
     ]
     out.print(markdown([found.load.label, f"median of {len(found.runs)}"], rows), markup=False)

@@ -1,5 +1,6 @@
 """A random adapter as a folder is one that the platform reads, and the same as in memory."""
 
+import json
 from pathlib import Path
 
 import torch
@@ -11,11 +12,10 @@ from lora.format import read_adapter
 
 
 def spec(tmp_path: Path) -> ModelSpec:
-    (tmp_path / "config.json").write_text(
-        '{"architectures": ["LlamaForCausalLM"], "hidden_size": 16, "intermediate_size": 24, '
-        '"vocab_size": 40, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1, "eos_token_id": 0,'
-        '"max_position_embeddings": 64}'
-    )
+    shape = {"hidden_size": 16, "intermediate_size": 24, "vocab_size": 40, "num_hidden_layers": 2}
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 1}
+    rest = {"architectures": ["LlamaForCausalLM"], "eos_token_id": 0, "max_position_embeddings": 64}
+    (tmp_path / "config.json").write_text(json.dumps(shape | heads | rest))
     return read_spec(tmp_path)
 
 

@@ -99,6 +99,14 @@ async def test_a_stream_without_text_is_a_failure() -> None:
     assert outcomes[0].error == "the stream had no text"
 
 
+async def test_a_completion_of_another_length_is_a_failure() -> None:
+    async def three(body: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+        await stream({**body, "max_tokens": 3}, writer)
+
+    outcomes, _, _ = await run(three, Load(streams=1, requests=1, prompt_tokens=2, output_tokens=5), ("m",))
+    assert outcomes[0].error == "3 tokens came where 5 were asked for"
+
+
 def test_events_come_out_whole_however_the_bytes_are_cut() -> None:
     raw = b': comment\r\n\r\ndata: {"a": "\xc3\xa9"}\r\n\r\nevent: x\ndata:two\n\ndata: [DONE]\n\n'
     whole = [b'{"a": "\xc3\xa9"}', b"two", b"[DONE]"]

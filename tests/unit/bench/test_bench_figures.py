@@ -11,7 +11,7 @@ from bench.errors import NoFigures
 from bench.figures import Figures, Outcome, medians, percentile, summarise
 from bench.loads import Load
 from bench.measured import Measured
-from bench.report import markdown, write_json
+from bench.report import markdown, short, write_json
 
 
 def outcome(sent: float, *arrivals: float, error: str | None = None) -> Outcome:
@@ -63,6 +63,14 @@ def test_medians_are_taken_figure_by_figure() -> None:
     found = medians([figures(10.0), figures(30.0), figures(20.0)])
     assert found.output_tok_s == pytest.approx(20.0)
     assert found.wall_s == pytest.approx(0.2)
+
+
+def test_no_failed_request_is_lost_among_medians() -> None:
+    broken = summarise([outcome(0.0, 1.0, 2.0), outcome(0.0, error="HTTP 500")])
+    found = medians([figures(10.0), figures(10.0), broken])
+    assert found.errors == 1
+    assert short(found).endswith(", 1 FAILED")
+    assert "FAILED" not in short(figures(10.0))
 
 
 def test_ratios_are_of_the_same_round() -> None:
