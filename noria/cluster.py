@@ -84,6 +84,9 @@ def engine_config(model: ModelSettings, folder: Path) -> EngineConfig:
 def joined(settings: Settings) -> Iterator[None]:
     """A Ray cluster for the length of the block: the one of the settings, or one of this process's own."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault(
+        "RAY_worker_niceness", "0"
+    )  # answering comes before training; Ray's own choice is 15
     if settings.ray_address is None:
         _guard(settings.data / "ray.token")
     import ray
