@@ -17,7 +17,7 @@ def test_a_job_survives_the_file(tmp_path: Path) -> None:
         base_name="tiny",
         base_digest="sha256:1",
         base_folder="/models/tiny",
-        rows_file="/work/rows.jsonl",
+        rows_file="/run/rows.jsonl",
         output_folder="/work",
         seed=3,
         threads=2,
