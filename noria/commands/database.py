@@ -9,7 +9,7 @@ import typer
 
 from noria import options
 from noria.console import out
-from noria.database import database_url
+from noria.database import database_url, open_database
 
 app = typer.Typer(help="Reach the database of an instance.", no_args_is_help=True)
 
@@ -38,9 +38,10 @@ def psql(
     data: options.Data = None,
     command: Annotated[str | None, typer.Option("-c", "--command", help="Run one command and leave.")] = None,
 ) -> None:
-    """Open psql on the database; further words go to psql."""
+    """Open psql on the database; further words go to psql. A server started for it is stopped after it."""
     from db.embedded import psql_path
 
-    address = database_url(options.settings(config, data))
-    words = [str(psql_path()), address, "-v", "ON_ERROR_STOP=1", *context.args]
-    raise typer.Exit(subprocess.run(words + (["-c", command] if command else []), check=False).returncode)
+    with open_database(options.settings(config, data)) as db:
+        words = [str(psql_path()), db.url, "-v", "ON_ERROR_STOP=1", *context.args]
+        done = subprocess.run(words + (["-c", command] if command else []), check=False)
+    raise typer.Exit(done.returncode)
