@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
+from engine.errors import NativeUnavailable
+from engine.native.build import find_compiler
 from noria.errors import NoriaError
 from noria.models import embedded_gguf
 from noria.settings import EMBEDDED_MODEL, Settings
@@ -51,9 +53,10 @@ def _python(_: Settings) -> Iterator[Finding]:
 
 
 def _compiler(_: Settings) -> Iterator[Finding]:
-    found = next((path for name in ("g++", "clang++", "c++") if (path := shutil.which(name))), None)
-    detail = found or "none of g++, clang++, c++ is installed; steps would run on torch, more slowly"
-    yield Finding("C++ compiler", found is not None, detail)
+    try:
+        yield Finding("C++ compiler", True, find_compiler())
+    except NativeUnavailable as error:
+        yield Finding("C++ compiler", False, f"{error}; steps would run on torch, more slowly")
 
 
 def _packages(_: Settings) -> Iterator[Finding]:
