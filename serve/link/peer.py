@@ -7,6 +7,7 @@ machine does not.
 import asyncio
 import contextlib
 import logging
+from abc import ABC, abstractmethod
 from typing import Any, cast
 
 from serve.errors import LinkProtocolError
@@ -19,7 +20,7 @@ MAX_UNSENT_BYTES = 64 << 20
 logger = logging.getLogger(__name__)
 
 
-class Peer(asyncio.Protocol):
+class Peer(asyncio.Protocol, ABC):
     """One end. Subclasses implement `receive` for a message and `lost` for the end of the connection."""
 
     def __init__(self) -> None:
@@ -30,13 +31,13 @@ class Peer(asyncio.Protocol):
         self._beat: asyncio.TimerHandle | None = None
         self.closed: asyncio.Future[None] = self._loop.create_future()
 
+    @abstractmethod
     def receive(self, message: wire.Message) -> None:
         """Handle one message. Raises LinkProtocolError, TypeError or ValueError for a malformed one."""
-        raise NotImplementedError
 
+    @abstractmethod
     def lost(self) -> None:
         """The connection has ended, whoever ended it; called once."""
-        raise NotImplementedError
 
     def send(self, message: wire.Message) -> None:
         """Queue a message; one that cannot be sent any more is dropped, and `lost` has said so or will."""
