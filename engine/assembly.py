@@ -23,5 +23,5 @@ def make_scheduler(config: EngineConfig, runner: ModelRunner, counters: Schedule
     limits = Limits(config.max_num_seqs, config.max_batched_tokens, config.policy, watermark)
     costs = SwapCosts(runner.block_bytes, config.link_bytes_per_s, runner.token_flops, config.flops_per_s)
     swap = SwapSpace(runner.num_blocks, runner.num_host_blocks, costs)
-    pool = BlockPool(runner.num_blocks)
+    pool = BlockPool(runner.num_blocks, counters.blocks)
     return Scheduler(limits, pool, swap, counters, prefix_cache=config.prefix_cache, window=runner.window)

@@ -14,27 +14,39 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from engine.errors import IntegrityError
 from engine.idle import IdleBlocks
 from engine.prefix_index import Content, PrefixIndex
 
 
-class BlockPool:
-    """Hands out block ids 0 .. num_blocks - 1.
+@dataclass(slots=True)
+class BlockCounters:
+    """Counted since the start.
 
-    evictions: cached blocks given up for new content, since the start.
+    evictions: cached blocks given up for new content. copies_on_write: shared blocks copied for one who
+    writes. prefix_copies: partly matching blocks copied. window_frees: blocks that left a window.
     """
 
-    def __init__(self, num_blocks: int) -> None:
+    evictions: int = 0
+    copies_on_write: int = 0
+    prefix_copies: int = 0
+    window_frees: int = 0
+
+
+class BlockPool:
+    """Hands out block ids 0 .. num_blocks - 1. counters: outlive the pool where its maker keeps them."""
+
+    def __init__(self, num_blocks: int, counters: BlockCounters | None = None) -> None:
         self.num_blocks = num_blocks
+        self.counters = BlockCounters() if counters is None else counters
         self._refs = [0] * num_blocks
         self._reuses = [0] * num_blocks
         self._contents: list[Content | None] = [None] * num_blocks
         self._index = PrefixIndex()
         self._empty = list(reversed(range(num_blocks)))
         self._idle = IdleBlocks(num_blocks)
-        self.evictions = 0
 
     @property
     def num_free(self) -> int:
@@ -117,7 +129,7 @@ class BlockPool:
     def _evict(self) -> int:
         block = self._idle.take()
         self._forget(block)
-        self.evictions += 1
+        self.counters.evictions += 1
         return block
 
     def _forget(self, block: int) -> None:

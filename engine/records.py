@@ -119,10 +119,14 @@ class EngineStats:
 
     blocks_free: blocks no sequence uses, of which blocks_cached hold a prefix that may be found again.
     kv_bytes_total, kv_bytes_used: of the KV pool, and of the blocks that sequences use.
-    live_tokens: tokens of running sequences whose keys and values are cached.
+    live_tokens: tokens of running sequences whose keys and values are cached. reserved_tokens: places for
+        more in the blocks that they hold.
     prefix_queries, prefix_hits: prompt tokens looked up, and those found.
     admissions: sequences that began to run, again after a preemption. evictions: cached blocks given up.
-    swaps: preemptions that saved their blocks to host memory, where host_blocks_free are left.
+    preemptions: of them, swaps saved their blocks to host memory, where host_blocks_free are left; the
+        others compute again.
+    copies_on_write: blocks copied because a fork wrote them. prefix_copies: blocks copied because they
+        match a prompt in part. window_frees: blocks that left the window of a running sequence.
     last_batch_seqs, last_batch_tokens: of the last step; seqs_by_step, tokens_by_step: of all steps.
     failed_steps: steps the runner could not finish; consecutive_failures of them in a row until now.
     """
@@ -137,8 +141,12 @@ class EngineStats:
     kv_bytes_total: int = 0
     kv_bytes_used: int = 0
     live_tokens: int = 0
+    reserved_tokens: int = 0
     admissions: int = 0
     evictions: int = 0
+    copies_on_write: int = 0
+    prefix_copies: int = 0
+    window_frees: int = 0
     swaps: int = 0
     host_blocks_total: int = 0
     host_blocks_free: int = 0

@@ -7,9 +7,9 @@ running sequences; waiting and finished ones cost nothing.
 from __future__ import annotations
 
 from bisect import insort
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from engine.blocks import BlockPool
+from engine.blocks import BlockCounters, BlockPool
 from engine.budget import TokenBudget
 from engine.config import BLOCK_SIZE, Policy
 from engine.errors import IntegrityError
@@ -41,6 +41,7 @@ class SchedulerCounters:
     swaps: int = 0
     prefix_queries: int = 0
     prefix_hits: int = 0
+    blocks: BlockCounters = field(default_factory=BlockCounters)
 
 
 class Scheduler:

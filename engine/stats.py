@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from engine.config import BLOCK_SIZE
 from engine.records import EngineStats, Spread, StepPlan
 from engine.scheduler import Scheduler
 
@@ -62,6 +63,7 @@ class StepCounters:
 def snapshot(steps: StepCounters, scheduler: Scheduler, block_bytes: int) -> EngineStats:
     """The figures of this moment; costs no more for those that wait or have finished."""
     pool, swap = scheduler.pool, scheduler.swap
+    live = sum(seq.num_computed for seq in scheduler.running)
     return EngineStats(
         running=len(scheduler.running),
         waiting=len(scheduler.waiting),
@@ -70,9 +72,13 @@ def snapshot(steps: StepCounters, scheduler: Scheduler, block_bytes: int) -> Eng
         blocks_cached=pool.num_idle,
         kv_bytes_total=pool.num_blocks * block_bytes,
         kv_bytes_used=(pool.num_blocks - pool.num_free) * block_bytes,
-        live_tokens=sum(seq.num_computed for seq in scheduler.running),
+        live_tokens=live,
+        reserved_tokens=sum(len(seq.table) for seq in scheduler.running) * BLOCK_SIZE - live,
         admissions=scheduler.counters.admissions,
-        evictions=pool.evictions,
+        evictions=pool.counters.evictions,
+        copies_on_write=pool.counters.copies_on_write,
+        prefix_copies=pool.counters.prefix_copies,
+        window_frees=pool.counters.window_frees,
         swaps=scheduler.counters.swaps,
         host_blocks_total=swap.num_blocks,
         host_blocks_free=swap.num_free,

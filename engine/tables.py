@@ -75,6 +75,7 @@ class BlockTables:
         if prefix.common:
             self.pool.touch(prefix.source)
             seq.table += self._copy(prefix.source)
+            self.pool.counters.prefix_copies += 1
         self._slide(seq)
 
     def _outside(self, num_computed: int) -> int:
@@ -86,6 +87,7 @@ class BlockTables:
         outside = self._outside(seq.num_computed)
         if outside > seq.num_dropped:
             self.pool.release(seq.table[seq.num_dropped : outside])
+            self.pool.counters.window_frees += outside - seq.num_dropped
             seq.num_dropped = outside
 
     def _copy(self, source: int) -> list[int]:
@@ -141,6 +143,7 @@ class BlockTables:
         old = seq.table[index]
         seq.table[index : index + 1] = self._copy(old)
         self.pool.release([old])
+        self.pool.counters.copies_on_write += 1
 
     def advance(self, seq: Sequence, count: int) -> None:
         """`count` more tokens are computed; blocks that became full can now be found by others."""

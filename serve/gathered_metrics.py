@@ -44,6 +44,7 @@ _GAUGES: tuple[tuple[str, str, Callable[[ReplicaReport], float]], ...] = (
     ("noria:kv_bytes_total", "Bytes of the KV pool.", lambda r: r.stats.kv_bytes_total),
     ("noria:kv_bytes_used", "Bytes of KV blocks in use.", lambda r: r.stats.kv_bytes_used),
     ("noria:kv_live_tokens", "Cached tokens of running requests.", lambda r: r.stats.live_tokens),
+    ("noria:kv_reserved_tokens", "Places in their KV blocks still free.", lambda r: r.stats.reserved_tokens),
     ("noria:kv_blocks_cached", "Free KV blocks that hold a prefix.", lambda r: r.stats.blocks_cached),
     ("noria:adapters_resident", "Adapters resident on the replica.", lambda r: len(r.adapters)),
 )
@@ -52,8 +53,10 @@ _COUNTERS: tuple[tuple[str, str, Callable[[ReplicaReport], float]], ...] = (
     ("vllm:prefix_cache_hits", "Prompt tokens found.", lambda r: r.stats.prefix_hits),
     ("vllm:num_preemptions", "Preemptions.", lambda r: r.stats.preemptions),
     ("noria:admissions", "Requests that began to run, again too.", lambda r: r.stats.admissions),
-    ("noria:kv_swaps", "Preemptions that saved blocks in host memory.", lambda r: r.stats.swaps),
     ("noria:kv_evictions", "Cached KV blocks given up.", lambda r: r.stats.evictions),
+    ("noria:kv_copies_on_write", "Shared KV blocks copied to be written.", lambda r: r.stats.copies_on_write),
+    ("noria:kv_prefix_copies", "KV blocks copied for a part of them.", lambda r: r.stats.prefix_copies),
+    ("noria:kv_window_frees", "KV blocks given up behind a window.", lambda r: r.stats.window_frees),
     ("vllm:prompt_tokens", "Prompt tokens computed.", lambda r: r.stats.prompt_tokens),
     ("vllm:generation_tokens", "Tokens generated.", lambda r: r.stats.generated_tokens),
     ("noria:engine_steps", "Steps of the engine.", lambda r: r.stats.steps),
@@ -93,6 +96,7 @@ class GatheredMetrics(Collector):
                 buckets, total = _buckets(spread(report))
                 histogram.add_metric((report.base_model, report.replica), buckets, total)
             yield histogram
+        yield _preemptions(reports)
         yield _lora_info(reports)
         yield from _surroundings(self._health())
 
@@ -102,6 +106,17 @@ def _buckets(spread: Spread) -> tuple[list[tuple[str, float]], int]:
     sums = list(accumulate(spread.counts))
     bounded: list[tuple[str, float]] = [(str(float(2**place)), count) for place, count in enumerate(sums)]
     return [*bounded, ("+Inf", sums[-1] if sums else 0)], spread.total
+
+
+def _preemptions(reports: list[ReplicaReport]) -> Metric:
+    counter = CounterMetricFamily(
+        "noria:preemptions", "Preemptions by what becomes of the KV.", labels=("model_name", "engine", "kind")
+    )
+    for report in reports:
+        stats = report.stats
+        for kind, count in (("swap", stats.swaps), ("recompute", stats.preemptions - stats.swaps)):
+            counter.add_metric((report.base_model, report.replica, kind), count)
+    return counter
 
 
 def _lora_info(reports: list[ReplicaReport]) -> Metric:

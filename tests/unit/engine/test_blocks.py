@@ -100,7 +100,7 @@ def test_a_reused_block_outlives_later_ones() -> None:
         pool.release([block])
     given_up = [pool.allocate(1)[0] for _ in range(8)]
     assert given_up.index(table[0]) in (1, 2)
-    assert pool.evictions == 8
+    assert pool.counters.evictions == 8
 
 
 def test_a_copied_block_counts_as_used() -> None:

@@ -24,6 +24,7 @@ def test_bytes_blocks_and_tokens_of_the_pool() -> None:
     stats = engine.stats()
     assert (stats.blocks_total, stats.blocks_free, stats.live_tokens) == (20, 17, 40)
     assert (stats.kv_bytes_total, stats.kv_bytes_used) == (20_000, 3_000)
+    assert stats.reserved_tokens == 3 * 16 - 40
     while engine.has_work:
         engine.step()
     stats = engine.stats()
@@ -53,3 +54,27 @@ def test_admissions_evictions_and_the_blocks_of_a_request() -> None:
     assert stats.admissions == 3
     assert stats.evictions > 0
     assert [event.stats.blocks for event in events if event.stats] == [5, 5, 5]
+
+
+def test_copies_and_blocks_behind_a_window_are_counted() -> None:
+    engine = fake_engine(FakeRunner(window=20))
+    engine.add(_request("a", 40, 30))
+    engine.step()
+    engine.fork("a", _request("b", 41, 2))
+    while engine.has_work:
+        engine.step()
+    engine.add(_request("c", 71, 2))
+    engine.step()
+    stats = engine.stats()
+    assert (stats.copies_on_write, stats.prefix_copies, stats.window_frees) == (1, 1, 6)
+
+
+def test_counters_outlive_a_recovery() -> None:
+    engine = fake_engine(FakeRunner(num_blocks=5))
+    for number, name in enumerate("abc"):
+        engine.add(_request(name, 60, 10, first=number + 1))
+    while engine.has_work:
+        engine.step()
+    before = engine.stats().evictions
+    engine.recover("a bug")
+    assert engine.stats().evictions == before > 0
