@@ -28,8 +28,7 @@ class Spec(ctypes.Structure):
             for name in ("hidden", "inner", "layers", "heads", "kv_heads", "head_dim", "vocab")
         ),
         *((name, c_int32) for name in ("tied", "qkv_bias", "o_bias", "mlp_bias", "qk_norm", "num_blocks")),
-        ("eps", c_float),
-        ("rotary_scale", c_float),
+        *((name, c_float) for name in ("eps", "query_scale", "score_softcap", "rotary_scale")),
         ("rotary", c_void_p),
         ("windows", c_void_p),
     )

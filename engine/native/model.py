@@ -175,6 +175,8 @@ class NativeModel:
             qk_norm=spec.qk_norm,
             num_blocks=num_blocks,
             eps=spec.rms_norm_eps,
+            query_scale=spec.head_dim**-0.5 if spec.query_scale is None else spec.query_scale,
+            score_softcap=spec.attention_softcap or 0.0,
             rotary_scale=rope.scale,
             rotary=inverse.data_ptr(),
             windows=windows.ctypes.data,

@@ -15,6 +15,8 @@ struct noria_spec {
     int32_t qkv_bias, o_bias, mlp_bias, qk_norm;
     int32_t num_blocks;
     float eps;
+    float query_scale;       // of scores
+    float score_softcap;     // scores become cap * tanh(score / cap); 0: none
     float rotary_scale;      // of cos and sin
     const float* rotary;     // [head_dim / 2] inverse frequencies
     const int32_t* windows;  // [layers], 0: none

@@ -110,16 +110,22 @@ INLINE void score(const Attend& a, const T* q, int rows, const Chunk& c, Scratch
     for (; index < last; ++index) score_blocks<1, T>(a, q, rows, c, index, s, fetch);
 }
 
+// What the products of q and k are to be raised to two to the power of.
+INLINE F16 scaled_scores(const Heads& h, const float* products) {
+    const F16 scaled = load(products) * all(h.scale);
+    return h.softcap > 0.0f ? capped(scaled, h.softcap) : scaled;
+}
+
 // Scores of one row to shares of its sum; what the row does not see gets 0, whatever was stored there.
 template <class T>
 INLINE void share_row(const Attend& a, int row, int position, const Chunk& c, Scratch<T>& s) {
     const int low = lowest_seen(position, a.window) - c.origin, high = position + 1 - c.origin;
-    const F16 scale = all(a.heads->scale), none = all(-__builtin_inff());
+    const F16 none = all(-__builtin_inff());
     const int begin = (c.first * kBlock - c.origin) / 16, end = begin + c.count;
     F16 scores[kChunk / 16], top = none;
     for (int i = begin; i < end; ++i) {
         const int from = low - 16 * i, to = high - 16 * i;
-        const F16 scaled = load(&s.scores[row][16 * i]) * scale;
+        const F16 scaled = scaled_scores(*a.heads, &s.scores[row][16 * i]);
         const int keep_from = from < 0 ? 0 : from > 16 ? 16 : from, keep_to = to < 0 ? 0 : to > 16 ? 16 : to;
         scores[i] = keep(scaled, keep_from, keep_to, none);
         top = larger(top, scores[i]);

@@ -1,6 +1,7 @@
 // The kernels, written once over the sixteen lanes of vec_*.h, and their tables.
 
 #include "lanes.h"
+#include "activations.h"
 #include "gemm.h"
 #include "rows.h"
 #include "attention.h"

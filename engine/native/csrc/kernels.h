@@ -81,7 +81,8 @@ struct Heads {
     const float* q_norm;     // [head_dim] or none
     const float* k_norm;
     float eps;
-    float scale;  // of scores, in base 2: log2(e) / sqrt(head_dim)
+    float scale;    // of scores, in base 2: log2(e) times the model's own
+    float softcap;  // of scaled scores, in base 2; 0: none
     long block_elements;  // one block of one layer
 };
 

@@ -41,9 +41,3 @@ INLINE F16 power2(F16 x) {
     sum = multiply_add(sum, rest, all(1.0f));
     return times_power_of_two(sum, whole);
 }
-
-// gate / (1 + e^-gate) * up
-INLINE F16 silu_times(F16 gate, F16 up) {
-    const F16 one = all(1.0f);
-    return gate / (one + power2(gate * all(-1.44269504f))) * up;
-}

@@ -1,6 +1,5 @@
 #include "model.h"
 
-#include <cmath>
 #include <cstring>
 
 #include "pack.h"
@@ -8,6 +7,8 @@
 namespace noria {
 
 namespace {
+
+constexpr double kLog2E = 1.4426950408889634;
 
 constexpr int rounded(int n, int unit) { return (n + unit - 1) / unit * unit; }
 
@@ -83,7 +84,8 @@ Heads Model::heads_of(const Layer& layer) const {
     h.q_norm = layer.q_norm;
     h.k_norm = layer.k_norm;
     h.eps = spec.eps;
-    h.scale = static_cast<float>(1.4426950408889634 / std::sqrt(static_cast<double>(spec.head_dim)));
+    h.scale = static_cast<float>(kLog2E * spec.query_scale);
+    h.softcap = static_cast<float>(kLog2E * spec.score_softcap);
     h.block_elements = 2L * kBlock * h.padded_dim * spec.kv_heads;
     return h;
 }
