@@ -26,7 +26,7 @@ Narrow Adapters::pack(Adapter& adapter, const void* source, int n, int k) {
     matrix.weights = adapter.memory.back()->take(bytes);
     adapter.room -= place;
     adapter.bytes += bytes;
-    noria::pack(float32_, source, n, k, matrix.weights, 16, matrix.k, 0, 16);
+    noria::pack({float32_, source, n, k, matrix.weights, 16, matrix.k, 0, 16});
     return matrix;
 }
 

@@ -142,7 +142,7 @@ void Model::put(int layer, int part, const void* source) {
         default: break;
     }
     const Place at = place(layer, part);
-    pack(float32, source, at.n, part_in(part), at.matrix->weights, kPanel, at.matrix->k, at.first, at.pitch);
+    pack({float32, source, at.n, part_in(part), at.matrix->weights, kPanel, at.matrix->k, at.first, at.pitch}, team);
 }
 
 void Model::put_bias(int layer, int part, const void* source) {

@@ -125,9 +125,13 @@ def changed_copy(
             "shape \\[47\\]; config.json asks \\[48\\]",
         ),
         (lambda t: t["model.norm.weight"].fill_(torch.nan), "not finite"),
-        (lambda t: t.update({"model.norm.weight": torch.ones(48, dtype=torch.int8)}), "torch.int8"),
+        (lambda t: t["lm_head.weight"][3, 5].fill_(-torch.inf), "lm_head.weight holds .* not finite"),
+        (
+            lambda t: t.update({"model.norm.weight": torch.ones(48, dtype=torch.int8)}),
+            "int8; supported: torch.bf",
+        ),
     ],
-    ids=["missing", "surplus", "shape", "nan", "dtype"],
+    ids=["missing", "surplus", "shape", "nan", "infinite", "dtype"],
 )
 def test_wrong_weights_are_refused_by_name(
     tiny: Tiny, tmp_path: Path, change: Callable[[dict[str, torch.Tensor]], object], message: str
