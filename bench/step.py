@@ -25,13 +25,14 @@ from engine.config import blocks_for
 from engine.native.model import NativeModel
 from engine.records import ScheduledSeq
 from engine.reference import ReferenceModel
+from engine.scores import Scores
 
 BLOCKS = 1024
 ADAPTERS = 8  # of ranks 8 and 16 in turn
 CONTEXT = 192  # tokens before the one that a decode step computes
 GREEDY = SamplingParams(max_tokens=8, temperature=0.0)
 
-Step = Callable[[Sequence[ScheduledSeq]], torch.Tensor]
+Step = Callable[[Sequence[ScheduledSeq]], Scores]
 
 
 def sequences(count: int, start: int, length: int, adapters: int = 0) -> list[ScheduledSeq]:
@@ -99,7 +100,7 @@ def main() -> None:
     for slot in range(1, ADAPTERS + 1):
         for model in models.values():
             model.load_adapter(slot, random_adapter(spec, 8 if slot % 2 else 16, slot))
-    backends: dict[str, Step] = {name: model.logits for name, model in models.items()}
+    backends: dict[str, Step] = {name: model.scores for name, model in models.items()}
     with torch.inference_mode():
         for rows in (1, 4, 16, 32):
             measure(f"decode {rows}", backends, sequences(rows, CONTEXT, CONTEXT + 1), arguments.rounds)

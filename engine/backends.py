@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from typing import Protocol
 
 import torch
-from torch import Tensor
 
 from engine.config import EngineConfig
 from engine.errors import NativeUnavailable
@@ -20,6 +19,7 @@ from engine.modelspec import ModelSpec
 from engine.native.model import NativeModel
 from engine.records import BlockCopy, ScheduledSeq
 from engine.reference import ReferenceModel
+from engine.scores import Scores
 
 logger = logging.getLogger(__name__)
 
@@ -29,11 +29,8 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 class StepModel(Protocol):
     """Weights, KV cache and adapter slots of one model. Called from one thread at a time."""
 
-    def logits(self, seqs: Sequence[ScheduledSeq]) -> Tensor:
-        """Write keys and values of `seqs`; float32 [S, vocab] for the S of them that sample, in order.
-
-        The tensor may be overwritten by the next call.
-        """
+    def scores(self, seqs: Sequence[ScheduledSeq]) -> Scores:
+        """Write keys and values of `seqs`; scores of those that sample, in order."""
 
     def copy_blocks(self, copies: Sequence[BlockCopy]) -> None:
         """Copy keys and values of whole blocks, one after another."""

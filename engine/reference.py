@@ -7,7 +7,6 @@ from itertools import chain
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
 from engine.attention import create_attention
 from engine.attention.base import SeqSpan
@@ -16,6 +15,7 @@ from engine.models import load_decoder
 from engine.models.base import ForwardBatch
 from engine.modelspec import ModelSpec
 from engine.records import BlockCopy, ScheduledSeq
+from engine.scores import Scores, ranked
 
 
 class ReferenceModel:
@@ -29,9 +29,9 @@ class ReferenceModel:
         self._attention = create_attention("reference", spec, num_blocks, dtype)
         self._slots = LoraSlots(spec, max_rank, dtype)
 
-    def logits(self, seqs: Sequence[ScheduledSeq]) -> Tensor:
+    def scores(self, seqs: Sequence[ScheduledSeq]) -> Scores:
         """See StepModel."""
-        return self._decoder.forward(self._batch(seqs), self._attention)
+        return ranked(self._decoder.forward(self._batch(seqs), self._attention))
 
     def copy_blocks(self, copies: Sequence[BlockCopy]) -> None:
         """See StepModel."""

@@ -71,13 +71,13 @@ class Runner:
         """Compute one step; logits are made for the rows that sample, and no others."""
         if plan.copies:
             self._model.copy_blocks(plan.copies)
-        logits = self.logits(plan.seqs)
-        return SampledTokens(tuple(sample(logits, [seq for seq in plan.seqs if seq.samples])))
+        scores = self._model.scores(plan.seqs)
+        return SampledTokens(tuple(sample(scores, [seq for seq in plan.seqs if seq.samples])))
 
     @torch.inference_mode()
     def logits(self, seqs: tuple[ScheduledSeq, ...]) -> torch.Tensor:
         """Write keys and values of `seqs`; float32 [S, vocab] for the S of them that sample, in order."""
-        return self._model.logits(seqs)
+        return self._model.scores(seqs).logits
 
     @torch.inference_mode()
     def load_adapter(self, slot: int, weights: AdapterWeights) -> int:

@@ -3,6 +3,7 @@
 Order: end tokens banned before min_tokens, penalties, temperature, min_p, top_k, top_p, draw. The
 logprobs reported are of the raw logits, before any of these. A draw takes one uniform number made from
 (seed, index of the output) and the row's own distribution: which rows stand beside it never matters.
+Rows that just take the likeliest token are not looked at here: the model has found it.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from torch import Tensor
 from engine.filters import keep_min_p, keep_top_k, keep_top_p
 from engine.records import SampledRow, ScheduledSeq, TokenLogprob
 from engine.sampling import SamplingParams
+from engine.scores import Scores
 
 GREEDY_BELOW = 1e-5
 """Temperatures under this are greedy: the division would leave float32."""
@@ -22,22 +24,36 @@ GREEDY_BELOW = 1e-5
 _MASK = (1 << 64) - 1
 
 
-def sample(logits: Tensor, seqs: Sequence[ScheduledSeq]) -> list[SampledRow]:
-    """logits float32 [S, vocab] -> one row for each of the S sequences, in order.
+def sample(scores: Scores, seqs: Sequence[ScheduledSeq]) -> list[SampledRow]:
+    """Scores of S sequences -> one row for each of them, in order.
 
     A row whose logits are not finite, or that has no token left to choose, carries an error of its own.
     """
-    adjusted = adjust(logits, seqs)
-    # Both ends of a row are finite where all of it is, and no mask as large as the logits is made.
-    sound = logits.amax(dim=-1).isfinite() & logits.amin(dim=-1).isfinite() & adjusted.amax(dim=-1).isfinite()
-    tokens = choose(adjusted, seqs)
-    logprobs = token_logprobs(logits, tokens, seqs)
+    tokens = list(scores.best)
+    rows = [row for row, seq in enumerate(seqs) if not _takes_best(seq) and tokens[row] >= 0]
+    if rows:
+        for row, token in zip(rows, _chosen(scores.logits[rows], [seqs[row] for row in rows]), strict=True):
+            tokens[row] = token
+    logprobs = token_logprobs(scores.logits, tokens, seqs)
     return [
-        SampledRow(seq.seq_id, token, logprob)
-        if good
-        else SampledRow(seq.seq_id, error="the model's logits are not finite or leave no token to choose")
-        for seq, token, logprob, good in zip(seqs, tokens.tolist(), logprobs, sound.tolist(), strict=True)
+        SampledRow(seq.seq_id, error="the model's logits are not finite or leave no token to choose")
+        if token < 0
+        else SampledRow(seq.seq_id, token, logprobs.get(row))
+        for row, (seq, token) in enumerate(zip(seqs, tokens, strict=True))
     ]
+
+
+def _takes_best(seq: ScheduledSeq) -> bool:
+    """Whether the likeliest token is the one to take, whatever it is."""
+    greedy = seq.sampling.temperature < GREEDY_BELOW
+    return greedy and not seq.banned_ids and not _has_penalty(seq.sampling)
+
+
+def _chosen(logits: Tensor, seqs: Sequence[ScheduledSeq]) -> list[int]:
+    """Token of each row of finite logits [S, vocab], -1 where no token is left to choose."""
+    adjusted = adjust(logits, seqs)
+    sound = adjusted.amax(dim=-1).isfinite()
+    return torch.where(sound, choose(adjusted, seqs), -1).tolist()
 
 
 def adjust(logits: Tensor, seqs: Sequence[ScheduledSeq]) -> Tensor:
@@ -57,8 +73,7 @@ def adjust(logits: Tensor, seqs: Sequence[ScheduledSeq]) -> Tensor:
 
 def choose(logits: Tensor, seqs: Sequence[ScheduledSeq]) -> Tensor:
     """Token of each row, int64 [S]: the likeliest at temperature 0, a draw elsewhere."""
-    # torch's argmax takes six times as long as NumPy's.
-    tokens = torch.from_numpy(logits.numpy().argmax(axis=-1))
+    tokens = torch.from_numpy(logits.numpy().argmax(axis=-1))  # torch's own takes six times as long
     drawn = [row for row, seq in enumerate(seqs) if seq.sampling.temperature >= GREEDY_BELOW]
     if drawn:
         chosen = [seqs[row] for row in drawn]
@@ -101,19 +116,21 @@ def uniform(seed: int, index: int) -> float:
     return (mixed >> 11) / (1 << 53)
 
 
-def token_logprobs(logits: Tensor, tokens: Tensor, seqs: Sequence[ScheduledSeq]) -> list[TokenLogprob | None]:
-    """What each row asked for, from the raw log-softmax."""
-    found: list[TokenLogprob | None] = [None] * len(seqs)
-    rows = [row for row, seq in enumerate(seqs) if seq.sampling.logprobs is not None]
+def token_logprobs(
+    logits: Tensor, tokens: Sequence[int], seqs: Sequence[ScheduledSeq]
+) -> dict[int, TokenLogprob]:
+    """By row, of those that asked for them and have a token: from the raw log-softmax."""
+    rows = [row for row, seq in enumerate(seqs) if seq.sampling.logprobs is not None and tokens[row] >= 0]
     if not rows:
-        return found
+        return {}
     logprobs = logits[rows].log_softmax(dim=-1)
-    picked = tokens[rows]
-    own = logprobs.gather(1, picked[:, None]).squeeze(1).tolist()
+    picked = [tokens[row] for row in rows]
+    own = logprobs.gather(1, torch.tensor(picked)[:, None]).squeeze(1).tolist()
     counts = [seqs[row].sampling.logprobs or 0 for row in rows]
     values, ids = logprobs.topk(min(max(counts), logits.shape[-1]), dim=-1)
+    found: dict[int, TokenLogprob] = {}
     for row, token, logprob, count, top, top_ids in zip(
-        rows, picked.tolist(), own, counts, values.tolist(), ids.tolist(), strict=True
+        rows, picked, own, counts, values.tolist(), ids.tolist(), strict=True
     ):
         pairs = tuple(zip(top_ids[:count], top[:count], strict=True))
         found[row] = TokenLogprob(token, logprob, pairs)

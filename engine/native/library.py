@@ -40,7 +40,7 @@ class Batch(ctypes.Structure):
     _fields_ = (
         ("sequences", c_int32),
         *((name, c_void_p) for name in ("token_ids", "starts", "counts", "blocks", "block_counts")),
-        *((name, c_void_p) for name in ("slots", "samples", "logits")),
+        *((name, c_void_p) for name in ("slots", "samples", "logits", "best")),
     )
 
 

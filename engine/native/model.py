@@ -1,4 +1,4 @@
-"""A model whose steps run in the native library: sequences of a step in, logits out. Samples nothing.
+"""A model whose steps run in the native library: sequences of a step in, scores out. Samples nothing.
 
 Owns the library's model: packed weights, KV cache and adapters live and die with this object.
 """
@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import ctypes
 import weakref
-from collections.abc import Mapping, Sequence
+from array import array
+from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Literal
@@ -16,15 +17,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from engine.config import BLOCK_SIZE, blocks_for
 from engine.errors import NativeUnavailable
 from engine.lora import AdapterWeights, fit_pair
 from engine.models.rope import Rope
 from engine.modelspec import ModelSpec
+from engine.native.batch import StepArrays
 from engine.native.build import default_cache
-from engine.native.library import Batch, Part, Spec, open_library
+from engine.native.library import Part, Spec, open_library
 from engine.native.weights import MODULES, load_weights
 from engine.records import BlockCopy, ScheduledSeq
+from engine.scores import Scores
 
 Level = Literal["best", "avx2", "avx512"]
 LEVELS: dict[Level, int] = {"best": 0, "avx2": 1, "avx512": 2}
@@ -75,29 +77,19 @@ class NativeModel:
         """Read and pack the weights of `folder`. Raises BadWeights."""
         load_weights(folder, self.spec, self._dtype, self._put, self._put_bias)
 
-    def logits(self, seqs: Sequence[ScheduledSeq]) -> Tensor:
-        """Write keys and values of `seqs`; float32 [S, vocab] for the S of them that sample, in order.
+    def scores(self, seqs: Sequence[ScheduledSeq]) -> Scores:
+        """Write keys and values of `seqs`; scores of those that sample, in order.
 
-        The next call overwrites it: fresh memory for every step would cost a page fault every 4 KiB.
+        The next call overwrites the logits: fresh memory for every step would cost a page fault every 4 KiB.
+        Raises ValueError for sequences that would reach outside.
         """
-        samples = np.array([seq.samples for seq in seqs], np.int32)
-        tables = [seq.block_table[: blocks_for(seq.start + seq.count)] for seq in seqs]
-        arrays: dict[str, Int32s] = {
-            "token_ids": _joined([seq.token_ids[seq.start : seq.start + seq.count] for seq in seqs]),
-            "starts": np.array([seq.start for seq in seqs], np.int32),
-            "counts": np.array([seq.count for seq in seqs], np.int32),
-            "blocks": _joined(tables),
-            "block_counts": np.array([len(table) for table in tables], np.int32),
-            "slots": np.array([seq.adapter_slot for seq in seqs], np.int32),
-            "samples": samples,
-        }
-        self._check(arrays)
-        out = self._room(int(samples.sum()))
-        addresses = {name: array.ctypes.data for name, array in arrays.items()}
-        batch = Batch(sequences=len(seqs), logits=out.data_ptr(), **addresses)
-        if self._library.noria_step(self._handle, batch) != 0:
+        arrays = StepArrays(seqs, vocab=self.spec.vocab_size, num_blocks=self._num_blocks)
+        out = self._room(arrays.samples)
+        best = array("i", bytes(4 * arrays.samples))
+        arrays.batch.logits, arrays.batch.best = out.data_ptr(), best.buffer_info()[0]
+        if self._library.noria_step(self._handle, arrays.batch) != 0:
             raise MemoryError(f"no memory for a step of {sum(seq.count for seq in seqs)} tokens")
-        return out
+        return Scores(out, best.tolist())
 
     def copy_blocks(self, copies: Sequence[BlockCopy]) -> None:
         """Copy keys and values of whole blocks, one after another. Raises ValueError for one it lacks."""
@@ -123,20 +115,6 @@ class NativeModel:
     def unload_adapter(self, slot: int) -> int:
         """Empty `slot` and return the bytes it held."""
         return int(self._library.noria_unload(self._handle, slot))
-
-    def _check(self, arrays: Mapping[str, Int32s]) -> None:
-        """The library reads memory by these numbers: a wrong one has to end here. Raises ValueError."""
-        ends = arrays["starts"] + arrays["counts"]
-        if (arrays["counts"] < 1).any() or (arrays["starts"] < 0).any():
-            raise ValueError("a sequence of a step computes at least one token, from position 0 on")
-        if arrays["counts"].sum() != len(arrays["token_ids"]):
-            raise ValueError("a sequence has fewer tokens than the step shall compute")
-        if (arrays["block_counts"] * BLOCK_SIZE < ends).any():
-            raise ValueError("a block table is shorter than its sequence")
-        for name, limit in (("token_ids", self.spec.vocab_size), ("blocks", self._num_blocks)):
-            low, high = int(arrays[name].min()), int(arrays[name].max())
-            if low < 0 or high >= limit:
-                raise ValueError(f"{name} lie in {low} .. {high}; the model has 0 .. {limit - 1}")
 
     def _room(self, rows: int) -> Tensor:
         if rows > len(self._logits):

@@ -40,6 +40,8 @@ struct noria_batch {
     const int32_t* slots;        // [sequences] adapter slot, 0: none
     const int32_t* samples;      // [sequences] whether its last token's logits are wanted
     float* logits;               // [sequences that sample, vocab]
+    int32_t* best;               // [sequences that sample] token of the highest logit, the lowest of several;
+                                 // -1: one of its logits is not finite
 };
 
 struct noria_model;

@@ -5,11 +5,12 @@
 #include "gemm.h"
 #include "rows.h"
 #include "attention.h"
+#include "choice.h"
 
 template <class T>
 constexpr Kernels table() {
     return {&embed<T>,  &normalise<T>, &multiply<T>, &shrink<T>,         &expand<T>,
-            &gate<T>,   &prepare<T>,   &attend<T>,   sizeof(Scratch<T>)};
+            &gate<T>,   &prepare<T>,   &attend<T>,   &best,         sizeof(Scratch<T>)};
 }
 
 constexpr Kernels kBf16 = table<bf16>();

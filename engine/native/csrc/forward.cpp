@@ -8,7 +8,7 @@ namespace noria {
 namespace {
 
 constexpr int kRowChunk = 192;      // rows of one item of a product
-constexpr int kPhasesOfLayer = 13;  // at most; with embedding, norm and head beside them
+constexpr int kPhasesOfLayer = 13;  // at most; with embedding, norm, head and choice beside them
 
 }  // namespace
 
@@ -20,7 +20,8 @@ void Forward::run(const noria_batch& batch) {
     plan_.make(batch);
     space_.reserve(plan_.rows, plan_.rank);
     logits_ = batch.logits;
-    model_.team.run(*this, kPhasesOfLayer * model_.spec.layers + 4);
+    best_ = batch.best;
+    model_.team.run(*this, kPhasesOfLayer * model_.spec.layers + 5);
 }
 
 void Forward::work(Worker& worker) {
@@ -104,6 +105,10 @@ void Forward::logits(Worker& worker, const Stream& stream) {
     const Product head = {&model_.head, nullptr, 0, logits_, model_.spec.vocab, nullptr, 0, Into::kExact};
     const auto row_of = [&](int i) { return plan_.trims ? i : plan_.sampled[i]; };
     multiply_normed(worker, model_.norm_final, stream.hidden, rows, row_of, head, nullptr, nullptr);
+    worker.phase(rows, [&](int row, int) {
+        const int vocab = model_.spec.vocab;
+        best_[row] = kernels_.best(logits_ + static_cast<long>(row) * vocab, vocab);
+    });
 }
 
 // What is left of the rows goes on side by side, in the order of the logits.

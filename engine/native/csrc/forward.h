@@ -12,7 +12,7 @@ public:
     explicit Forward(Model& model);
     ~Forward() override { model_.team.settle(); }
 
-    // Fills batch.logits. Throws std::bad_alloc before anything is computed.
+    // Fills batch.logits and batch.best. Throws std::bad_alloc before anything is computed.
     void run(const noria_batch& batch);
     void work(Worker& worker) override;
 
@@ -53,6 +53,7 @@ private:
     Plan plan_;
     Workspace space_;
     float* logits_ = nullptr;
+    int32_t* best_ = nullptr;
 };
 
 }  // namespace noria

@@ -126,6 +126,8 @@ struct Kernels {
                     void* block, int offset);
     // Query rows first .. first + rows - 1 (at most kTile) of one sequence and kv head.
     void (*attend)(const Attend&, int first, int rows, void* scratch);
+    // Place of the highest of n logits, the first of several; -1: one of them is not finite.
+    int (*best)(const float* logits, int n);
     long scratch_bytes;
 };
 

@@ -27,12 +27,12 @@ class KeptLogits(NativeModel):
     """Tests compare the logits of several steps; the model itself keeps those of the last one only."""
 
     def logits(self, seqs: Sequence[ScheduledSeq]) -> torch.Tensor:
-        return super().logits(seqs).clone()
+        return self.scores(seqs).logits.clone()
 
 
 def native(
     folder: Path, *, dtype: str = "float32", threads: int = 2, level: Level = "best", max_rank: int = 64
-) -> NativeModel:
+) -> KeptLogits:
     """The native model of `folder`, its weights loaded."""
     model = KeptLogits(
         read_spec(folder), DTYPES[dtype], NUM_BLOCKS, max_rank=max_rank, threads=threads, level=level

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from engine.native.model import Level, NativeModel
+from engine.native.model import Level
 from tests.unit.engine.conftest import Row
-from tests.unit.engine.native_models import Shape, adapter, make_rows, native, save_drawn
+from tests.unit.engine.native_models import KeptLogits, Shape, adapter, make_rows, native, save_drawn
 
 SHAPE = Shape(hidden=96, inner=160, kv_heads=2, group=3, head_dim=32, vocab=100)
 LENGTHS = [1, 5, 16, 17, 33, 64, 65, 100, 130, 47]
@@ -24,7 +24,7 @@ windows = pytest.mark.parametrize("window", [0, 20])
 
 def model_of(
     folder: Path, window: int, dtype: str, level: Level, threads: int = 2, adapters: bool = False
-) -> NativeModel:
+) -> KeptLogits:
     shape = Shape(**{**vars(SHAPE), "window": window, "family": "Mistral"})
     model = native(save_drawn(shape, folder), dtype=dtype, level=level, threads=threads)
     if adapters:
@@ -33,7 +33,7 @@ def model_of(
     return model
 
 
-def whole(model: NativeModel, rows: list[Row]) -> torch.Tensor:
+def whole(model: KeptLogits, rows: list[Row]) -> torch.Tensor:
     return model.logits([row.span(0, len(row.token_ids)) for row in rows])
 
 

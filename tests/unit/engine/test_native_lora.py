@@ -10,16 +10,15 @@ import torch
 
 from engine.errors import AdapterMismatch, AdapterTooLarge
 from engine.lora import AdapterWeights, LoraPair
-from engine.native.model import NativeModel
 from tests.unit.engine.conftest import Row, TinyModel
-from tests.unit.engine.native_models import adapter, make_rows, native, reference
+from tests.unit.engine.native_models import KeptLogits, adapter, make_rows, native, reference
 
 Tiny = Callable[[str], TinyModel]
 ALL = [f"self_attn.{x}_proj" for x in "qkvo"] + [f"mlp.{x}_proj" for x in ("gate", "up", "down")]
 TOLERANCE = {"rtol": 3e-4, "atol": 3e-4}
 
 
-def last(model: NativeModel, *rows: Row) -> torch.Tensor:
+def last(model: KeptLogits, *rows: Row) -> torch.Tensor:
     return model.logits([row.span(0, len(row.token_ids)) for row in rows])
 
 

@@ -15,13 +15,13 @@ from engine.modelspec import read_spec
 from engine.native.model import Level, NativeModel
 from engine.runner import Runner
 from tests.unit.engine.conftest import VARIANTS, Row, TinyModel
-from tests.unit.engine.native_models import make_rows, native, reference
+from tests.unit.engine.native_models import KeptLogits, make_rows, native, reference
 
 TOLERANCE = {"rtol": 2e-4, "atol": 2e-4}
 Tiny = Callable[[str], TinyModel]
 
 
-def stepped(model: NativeModel | Runner, row: Row, pieces: list[int]) -> Iterator[torch.Tensor]:
+def stepped(model: KeptLogits | Runner, row: Row, pieces: list[int]) -> Iterator[torch.Tensor]:
     """Logits [1, vocab] of the last token of each piece."""
     start = 0
     for count in pieces:
@@ -29,7 +29,7 @@ def stepped(model: NativeModel | Runner, row: Row, pieces: list[int]) -> Iterato
         start += count
 
 
-def fed(model: NativeModel, row: Row, pieces: list[int]) -> torch.Tensor:
+def fed(model: KeptLogits, row: Row, pieces: list[int]) -> torch.Tensor:
     """The same, [pieces, vocab]."""
     return torch.cat(list(stepped(model, row, pieces)))
 
@@ -123,7 +123,7 @@ def test_what_another_sequence_left_in_a_block_is_never_seen(tiny: Tiny, dtype: 
     assert torch.equal(fed(dirty, row, pieces), fed(clean, row, pieces))
 
 
-def _fill_cache_with_nan(model: NativeModel, row: Row) -> None:
+def _fill_cache_with_nan(model: KeptLogits, row: Row) -> None:
     """An adapter whose deltas overflow makes keys and values that are no numbers."""
     spec = model.spec
     pairs = {

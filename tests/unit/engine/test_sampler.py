@@ -13,10 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from engine import sampler
 from engine.filters import keep_top_p
-from engine.records import ScheduledSeq
-from engine.sampler import adjust, draw, filtered, sample, uniform
+from engine.records import SampledRow, ScheduledSeq
+from engine.sampler import adjust, draw, filtered, uniform
 from engine.sampling import SamplingParams
+from engine.scores import ranked
 
 VOCAB = 50
 GREEDY = SamplingParams(max_tokens=9, temperature=0.0)
@@ -35,6 +37,10 @@ def row(params: SamplingParams = GREEDY, prompt: list[int] | None = None, **chan
     }
     fields |= {"token_ids": prompt + outputs, "prompt_len": len(prompt), "samples": True, "sampling": params}
     return ScheduledSeq(**{**fields, **changes})
+
+
+def sample(logits: Tensor, seqs: list[ScheduledSeq]) -> list[SampledRow]:
+    return sampler.sample(ranked(logits), seqs)
 
 
 def params(**values: Any) -> SamplingParams:

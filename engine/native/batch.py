@@ -1,0 +1,63 @@
+"""A step's sequences as the arrays that the library reads. Checks them: a wrong number would reach outside.
+
+All numbers of a step lie in one array, part after part, so that a step costs one conversion.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+
+from engine.config import blocks_for
+from engine.native.library import Batch
+from engine.records import ScheduledSeq
+
+_INT_BYTES = 4
+
+
+class StepArrays:
+    """The numbers of one step; `batch` points into them and is valid while this object lives.
+
+    batch: all of it but `logits` and `best`. samples: sequences whose logits are wanted.
+    """
+
+    def __init__(self, seqs: Sequence[ScheduledSeq], *, vocab: int, num_blocks: int) -> None:
+        """Raises ValueError for sequences that do not fit a vocabulary and a cache of these sizes."""
+        starts = [seq.start for seq in seqs]
+        counts = [seq.count for seq in seqs]
+        wants = [seq.samples for seq in seqs]
+        tokens: list[int] = []
+        blocks: list[int] = []
+        for seq in seqs:
+            end = seq.start + seq.count
+            tokens += seq.token_ids[seq.start : end]
+            blocks += seq.block_table[: blocks_for(end)]
+        block_counts = [blocks_for(start + count) for start, count in zip(starts, counts, strict=True)]
+        if min(counts) < 1 or min(starts) < 0:
+            raise ValueError("a sequence of a step computes at least one token, from position 0 on")
+        if len(tokens) != sum(counts):
+            raise ValueError("a sequence has fewer tokens than the step shall compute")
+        if len(blocks) != sum(block_counts):
+            raise ValueError("a block table is shorter than its sequence")
+        _check_range("token_ids", tokens, vocab)
+        _check_range("blocks", blocks, num_blocks)
+        self.samples = sum(wants)
+        slots = [seq.adapter_slot for seq in seqs]
+        self._numbers = array("i", [*starts, *counts, *block_counts, *slots, *wants, *tokens, *blocks])
+        first, part = self._numbers.buffer_info()[0], len(seqs) * _INT_BYTES
+        self.batch = Batch(
+            sequences=len(seqs),
+            starts=first,
+            counts=first + part,
+            block_counts=first + 2 * part,
+            slots=first + 3 * part,
+            samples=first + 4 * part,
+            token_ids=first + 5 * part,
+            blocks=first + 5 * part + len(tokens) * _INT_BYTES,
+        )
+
+
+def _check_range(name: str, values: list[int], limit: int) -> None:
+    low, high = min(values), max(values)
+    if low < 0 or high >= limit:
+        raise ValueError(f"{name} lie in {low} .. {high}; the model has 0 .. {limit - 1}")
