@@ -7,7 +7,8 @@ namespace noria {
 
 namespace {
 
-constexpr int kRowChunk = 192;      // rows of one item of a product
+constexpr int kRowChunk = 192;      // rows of one item of a product: they stay in the cache from panel to panel
+constexpr int kStreamRows = 4;      // a product of so few only waits for memory, which the processor fetches itself
 constexpr int kPhasesOfLayer = 13;  // at most; with embedding, norm, head and choice beside them
 
 }  // namespace
@@ -161,13 +162,13 @@ void Forward::multiply(Worker& worker, Product product, int rows, const Matrix* 
         if (!prepared) ready(product);
         prepared = true;
         if (item < shrinks) return shrink(deltas->shrinks[item], {product.x, product.x_stride});
-        const int panel = (item - shrinks) / chunks, chunk = (item - shrinks) % chunks;
+        const int panel = (item - shrinks) % matrix.panels, chunk = (item - shrinks) / matrix.panels;
         const int first = rows * chunk / chunks, end = rows * (chunk + 1) / chunks;
         const char* next = nullptr;
-        if (following >= 0 && (following - shrinks) / chunks != panel)
-            next = matrix.panel((following - shrinks) / chunks);
+        if (following >= shrinks && rows > kStreamRows)
+            next = matrix.panel((following - shrinks) % matrix.panels);
         else if (following < 0 && after != nullptr)
-            next = after->panel(worker.thread() % after->panels);
+            next = after->panel(worker.first_of(after->panels));
         kernels_.multiply(product, panel, first, end - first, next);
     });
 }

@@ -72,12 +72,12 @@ void Team::run(Step& step, int phases) {
     settle();
     if (phases > capacity_) {
         phases_ = std::make_unique<Phase[]>(phases);
+        shares_ = std::make_unique<Share[]>(static_cast<size_t>(phases) * size_);
         capacity_ = phases;
     }
-    for (int i = 0; i < phases; ++i) {
-        phases_[i].next.store(0, std::memory_order_relaxed);
-        phases_[i].done.store(0, std::memory_order_relaxed);
-    }
+    for (int i = 0; i < phases; ++i) phases_[i].done.store(0, std::memory_order_relaxed);
+    for (long i = 0; i < static_cast<long>(phases) * size_; ++i)
+        shares_[i].taken.store(0, std::memory_order_relaxed);
     keep_off(sched_getcpu());
     step_ = &step;
     open_ = true;

@@ -1,8 +1,10 @@
 // The threads that compute a step together.
 //
-// A step is a row of phases; a phase is a number of items that any thread may take, one by one, from a
-// counter. A phase is over when its items are done, not when its threads arrive: a thread that the system
-// has set aside between two items holds nobody up, and one that comes late walks through what is over.
+// A step is a row of phases; a phase is a number of items. Each thread has a share of them, side by side, so
+// that it reads memory in one stream and finds what it wrote in the phase before; whoever is through with
+// his share takes items off the end of the others', one by one. A phase is over when its items are done,
+// not when its threads arrive: a thread that the system has set aside between two items holds nobody up,
+// and one that comes late walks through what is over.
 // Waiting threads spin for some microseconds, then give way, then sleep; between steps all of them sleep.
 // A sleeper that is woken would be put where its waker runs, and wait there for the step to end, whenever
 // a neighbour keeps the other processors busy: so the threads keep off the caller's processor.
@@ -11,6 +13,7 @@
 #include <sched.h>
 
 #include <atomic>
+#include <cstdint>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -18,9 +21,14 @@
 namespace noria {
 
 struct alignas(64) Phase {
-    std::atomic<int> next{0};
     std::atomic<int> done{0};
     std::atomic<int> sleepers{0};
+};
+
+// How many items of one thread's share have been taken: from its front by the thread itself (upper half),
+// from its end by others (lower half). A counter may run past the size of the share: then it is empty.
+struct alignas(64) Share {
+    std::atomic<uint64_t> taken{0};
 };
 
 class Team;
@@ -33,12 +41,17 @@ public:
     int thread() const { return thread_; }
 
     // body(item, following) for every item that this thread gets; returns when all are done. `following` is
-    // the item that it will get next, or near the end will probably get, -1: none; so that what the next one
-    // reads can be fetched meanwhile.
+    // the item that it will probably get next, -1: none; so that what that one reads can be fetched meanwhile.
     template <class Body>
     void phase(int items, Body&& body);
 
+    // The first item of this thread's share of a phase.
+    int first_of(int items) const;
+
 private:
+    template <class Body>
+    int take(Share& share, int begin, int end, bool own, Body&& body);
+
     Team& team_;
     int thread_;
     int passed_ = 0;
@@ -76,6 +89,7 @@ private:
     cpu_set_t allowed_;    // the processors that the process may use
     int avoided_ = -1;     // the one that the other threads keep off
     std::unique_ptr<Phase[]> phases_;
+    std::unique_ptr<Share[]> shares_;  // [phases][threads]
     int capacity_ = 0;
     Step* step_ = nullptr;
     std::atomic<int> epoch_{0};   // counts steps; threads sleep on it
@@ -85,23 +99,38 @@ private:
     std::vector<std::thread> threads_;
 };
 
+inline int share_begin(int items, int thread, int threads) {
+    return static_cast<int>(static_cast<long>(items) * thread / threads);
+}
+
+inline int Worker::first_of(int items) const { return share_begin(items, thread_, team_.size_); }
+
 template <class Body>
 void Worker::phase(int items, Body&& body) {
-    Phase& phase = team_.phases_[passed_++];
-    // The last items are not taken ahead: nobody shall hold one while another thread has nothing to do.
-    const int ahead = items - 2 * team_.size_;
+    const int threads = team_.size_, index = passed_++;
+    Phase& phase = team_.phases_[index];
+    Share* shares = &team_.shares_[static_cast<long>(index) * threads];
     int mine = 0;
-    int item = phase.next.fetch_add(1, std::memory_order_relaxed);
-    while (item < items) {
-        int following = item + team_.size_;
-        const bool claimed = item < ahead;
-        if (claimed) following = phase.next.fetch_add(1, std::memory_order_relaxed);
-        body(item, following < items ? following : -1);
-        ++mine;
-        item = claimed ? following : phase.next.fetch_add(1, std::memory_order_relaxed);
+    for (int i = 0; i < threads; ++i) {
+        const int owner = (thread_ + i) % threads;
+        mine += take(shares[owner], share_begin(items, owner, threads), share_begin(items, owner + 1, threads),
+                     i == 0, body);
     }
     if (mine > 0) team_.finish(phase, mine, items);
     team_.wait(phase, items);
+}
+
+// What is left of a share, from its front where it is this thread's own, else from its end; how many that were.
+template <class Body>
+int Worker::take(Share& share, int begin, int end, bool own, Body&& body) {
+    const int size = end - begin;
+    for (int mine = 0;; ++mine) {
+        const uint64_t taken = share.taken.fetch_add(own ? uint64_t{1} << 32 : 1, std::memory_order_relaxed);
+        const int front = static_cast<int>(taken >> 32), back = static_cast<int>(taken & 0xffffffff);
+        if (front + back >= size) return mine;
+        const int item = own ? begin + front : end - 1 - back;
+        body(item, front + back + 1 == size ? -1 : own ? item + 1 : item - 1);
+    }
 }
 
 }  // namespace noria
