@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from engine.config import BLOCK_SIZE, EngineConfig, blocks_for
 from engine.errors import InvalidConfig, InvalidParameter, PromptTooLong, TooLargeForPool
+from engine.group import Group
 from engine.ports import ModelRunner
-from engine.records import Request
+from engine.records import Request, SamplingParams
 from engine.sequence import Sequence
 
 
@@ -20,6 +21,7 @@ class Room:
     """
 
     max_model_len: int
+    max_num_seqs: int
     num_blocks: int
     vocab_size: int
     eos_token_ids: frozenset[int]
@@ -29,6 +31,11 @@ class Room:
         """Blocks that a sequence of `num_tokens` holds at once, at most."""
         needed = blocks_for(num_tokens)
         return needed if self.block_limit is None else min(needed, self.block_limit)
+
+    def stop_ids(self, sampling: SamplingParams) -> frozenset[int]:
+        """Every token that ends a completion."""
+        own = frozenset(sampling.stop_token_ids)
+        return own if sampling.ignore_eos else own | self.eos_token_ids
 
 
 def measure_room(config: EngineConfig, runner: ModelRunner) -> Room:
@@ -44,7 +51,9 @@ def measure_room(config: EngineConfig, runner: ModelRunner) -> Room:
             longest = min(longest, runner.num_blocks * BLOCK_SIZE)
     elif longest > runner.model_len:
         raise InvalidConfig(f"max_model_len is {longest}; the model allows {runner.model_len}")
-    return Room(longest, runner.num_blocks, runner.vocab_size, runner.eos_token_ids, limit)
+    return Room(
+        longest, config.max_num_seqs, runner.num_blocks, runner.vocab_size, runner.eos_token_ids, limit
+    )
 
 
 def check_request(request: Request, room: Room) -> int:
@@ -61,13 +70,15 @@ def check_request(request: Request, room: Room) -> int:
     if prompt_len > room.max_model_len - 1:
         raise PromptTooLong(got=prompt_len, allowed=room.max_model_len - 1)
     max_tokens = min(request.sampling.max_tokens, room.max_model_len - prompt_len)
-    needed = room.blocks_of(prompt_len + max_tokens - 1)
+    _check_choices(request.sampling, room)
+    # Beams need not share a block; other choices can wait for one another.
+    needed = room.blocks_of(prompt_len + max_tokens - 1) * (request.sampling.beam_width or 1)
     if needed > room.num_blocks:
         raise TooLargeForPool(needed=needed, allowed=room.num_blocks)
     return max_tokens
 
 
-def check_parent(request: Request, parent_id: str, parent: Sequence | None) -> Sequence:
+def check_parent(request: Request, parent_id: str, parent: Group | None) -> Group:
     """The parent that `request` may fork from. Raises InvalidParameter."""
     if parent is None:
         raise InvalidParameter("parent", parent_id, "the id of a live request")
@@ -79,19 +90,30 @@ def check_parent(request: Request, parent_id: str, parent: Sequence | None) -> S
 def make_sequence(
     seq_id: int, request: Request, room: Room, *, max_tokens: int, adapter_slot: int, now: float
 ) -> Sequence:
-    """The sequence of a checked request; draws a seed where it brings none."""
+    """The first sequence of a checked request; draws a seed where it brings none."""
     sampling = request.sampling
-    own_ends = frozenset(sampling.stop_token_ids)
+    if sampling.is_ranked and sampling.logprobs is None:
+        request = replace(request, sampling=replace(sampling, logprobs=0))
     return Sequence(
         seq_id=seq_id,
         request=request,
         max_tokens=max_tokens,
-        stop_ids=own_ends if sampling.ignore_eos else own_ends | room.eos_token_ids,
+        stop_ids=room.stop_ids(sampling),
         seed=random.getrandbits(63) if sampling.seed is None else sampling.seed,
         adapter_slot=adapter_slot,
         added_at=now,
         block_limit=room.block_limit,
     )
+
+
+def _check_choices(sampling: SamplingParams, room: Room) -> None:
+    for param in ("n", "best_of", "beam_width"):
+        value = getattr(sampling, param)
+        if value is not None and value > room.max_num_seqs:
+            raise InvalidParameter(param, value, f"at most max_num_seqs ({room.max_num_seqs})")
+    ends = len(room.stop_ids(sampling))
+    if sampling.beam_width is not None and sampling.beam_width > room.vocab_size - ends:
+        raise InvalidParameter("beam_width", sampling.beam_width, f"at most {room.vocab_size - ends}")
 
 
 def _check_ids(param: str, token_ids: tuple[int, ...], vocab_size: int) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence as Ordered
+from itertools import count
 from typing import TYPE_CHECKING
 
 from engine.adapters import AdapterSlots
@@ -19,12 +20,10 @@ from engine.errors import IntegrityError, QueueFull
 from engine.generate import generate
 from engine.live import LiveRequests
 from engine.ports import ModelRunner
+from engine.progress import Progress
 from engine.records import (
     EngineStats,
-    FinishReason,
     Request,
-    SampledRow,
-    SampledTokens,
     SamplingParams,
     SlotInfo,
     StepPlan,
@@ -55,7 +54,8 @@ class Engine:
         self._scheduling = SchedulerCounters()
         self._scheduler = make_scheduler(config, self._runner, self._scheduling)
         self._live = LiveRequests()
-        self._next_seq_id = 0
+        self._seq_ids = count()
+        self._progress = self._make_progress()
 
     @property
     def max_model_len(self) -> int:
@@ -88,7 +88,7 @@ class Engine:
         differs in adapter or salt.
         """
         parent = check_parent(request, parent_id, self._live.get(parent_id))
-        self._scheduler.fork(self._take_in(request), parent)
+        self._scheduler.fork(self._take_in(request), parent.live[0])
 
     def _take_in(self, request: Request) -> Sequence:
         max_tokens = check_request(request, self._room)
@@ -96,31 +96,30 @@ class Engine:
         if not self.has_room:
             raise QueueFull(len(self._scheduler.waiting), self._config.max_waiting)
         seq = make_sequence(
-            self._next_seq_id,
+            next(self._seq_ids),
             request,
             self._room,
             max_tokens=max_tokens,
             adapter_slot=self._slots.pin(request.adapter),
             now=time.monotonic(),
         )
-        self._next_seq_id += 1
-        self._live.open(seq)
+        self._live.open(request, seq)
         return seq
 
     def abort(self, request_id: str) -> bool:
         """End a live request in any phase, its blocks free at once; False if there is none such.
 
-        Its last event, finish "abort", comes with the next step().
+        The last event of each choice, finish "abort", comes with the next step().
         """
-        if (seq := self._live.get(request_id)) is None:
+        if (group := self._live.get(request_id)) is None:
             return False
-        self._end(seq, "abort")
+        self._progress.end_all(group, "abort")
         return True
 
     def abort_all(self) -> None:
         """End every live request."""
-        for seq in list(self._live):
-            self._end(seq, "abort")
+        for group in list(self._live):
+            self._progress.end_all(group, "abort")
 
     def load_adapter(self, weights: AdapterWeights) -> int:
         """Fill a slot and return it; an adapter that is loaded already keeps its slot.
@@ -149,7 +148,7 @@ class Engine:
     def generate(
         self, prompts: Ordered[Ordered[int]], sampling: SamplingParams, adapter: str | None = None
     ) -> list[list[int]]:
-        """Complete many prompts; returns their tokens, in the order given.
+        """Complete many prompts; returns the tokens of n choices of each, in the order given.
 
         Raises what add() raises, EngineBusy when requests are live, GenerationFailed when one fails.
         """
@@ -171,20 +170,22 @@ class Engine:
         """After step() itself has raised: fail what was running, keep what waits, on an empty pool."""
         self._steps.failed()
         self._scheduler = make_scheduler(self._config, self._runner, self._scheduling)
-        for seq in list(self._live):
+        self._progress = self._make_progress()
+        for seq in [seq for group in self._live for seq in group.live]:
             if seq.state == "waiting":
                 seq.saved, seq.num_saved = [], 0
                 self._scheduler.add(seq)
             else:
-                self._close(seq, "error", error=reason)
+                self._progress.close(seq, "error", error=reason)
         return self._live.take_events()
 
     def check_integrity(self) -> None:
         """Raise IntegrityError unless every invariant of blocks, queues and slots holds."""
         self._scheduler.check_integrity()
-        self._slots.check_integrity(seq.request.adapter for seq in self._live)
-        if (scheduled := {*self._scheduler.running, *self._scheduler.waiting}) != set(self._live):
-            raise IntegrityError(f"{len(self._live)} requests are live; {len(scheduled)} run or wait")
+        self._slots.check_integrity(group.request.adapter for group in self._live)
+        live = {seq for group in self._live for seq in group.live}
+        if (scheduled := {*self._scheduler.running, *self._scheduler.waiting}) != live:
+            raise IntegrityError(f"{len(live)} sequences are live; {len(scheduled)} run or wait")
 
     def _run(self, plan: StepPlan) -> None:
         now = time.monotonic()
@@ -198,43 +199,13 @@ class Engine:
             self._steps.failed()
             self._scheduler.distrust_saved()
             for share in plan.seqs:
-                self._end(running[share.seq_id], "error", error=f"{type(error).__name__}: {error}")
+                if running[share.seq_id].state == "running":
+                    self._progress.end(
+                        running[share.seq_id], "error", error=f"{type(error).__name__}: {error}"
+                    )
             return
         self._steps.succeeded(plan)
-        self._apply(plan, running, sampled)
+        self._progress.apply(plan, running, sampled)
 
-    def _apply(self, plan: StepPlan, running: dict[int, Sequence], sampled: SampledTokens) -> None:
-        now = time.monotonic()
-        rows = {row.seq_id: row for row in sampled.rows}
-        for share in plan.seqs:
-            seq = running[share.seq_id]
-            row = rows.get(share.seq_id)
-            if row is None and share.samples:
-                row = SampledRow(share.seq_id, error="the runner returned no token")
-            if row is not None and row.error is not None:
-                self._end(seq, "error", error=row.error)
-                continue
-            self._scheduler.advance(seq, share.count)
-            if row is not None and share.samples:
-                self._append(seq, row, now)
-
-    def _append(self, seq: Sequence, row: SampledRow, now: float) -> None:
-        self._steps.sampled(first_of_prompt=seq.prompt_len if seq.num_outputs == 0 else None)
-        finish = seq.append(row.token_id, now)
-        if finish is None:
-            self._live.tell(seq, row)
-        else:
-            self._end(seq, finish, row=row)
-
-    def _end(
-        self, seq: Sequence, finish: FinishReason, *, row: SampledRow | None = None, error: str | None = None
-    ) -> None:
-        """Free all that a live sequence holds, then let it go."""
-        self._scheduler.remove(seq, forget=finish == "error")
-        self._close(seq, finish, row=row, error=error)
-
-    def _close(
-        self, seq: Sequence, finish: FinishReason, *, row: SampledRow | None = None, error: str | None = None
-    ) -> None:
-        self._slots.unpin(seq.request.adapter)
-        self._live.close(seq, finish, row=row, error=error)
+    def _make_progress(self) -> Progress:
+        return Progress(self._scheduler, self._live, self._slots, self._steps, self._seq_ids)

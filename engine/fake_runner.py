@@ -86,7 +86,9 @@ class FakeRunner:
             return None
         token_id = _next_token(state, seq.seed, seq.num_outputs, self.vocab_size, seq.banned_ids)
         asked = seq.sampling.logprobs is not None
-        return SampledRow(seq.seq_id, token_id, TokenLogprob(token_id, -1.0) if asked else None)
+        logprob = TokenLogprob(token_id, -float(token_id)) if asked else None
+        likely = likeliest(state, seq.num_candidates, self.vocab_size, seq.banned_ids)
+        return SampledRow(seq.seq_id, token_id, logprob, candidates=likely)
 
     def _compute(self, seq: ScheduledSeq, token_ids: Sequence[int]) -> bytes:
         adapter = self._slots[seq.adapter_slot] if seq.adapter_slot else None
@@ -108,9 +110,7 @@ def expected(
     stop_ids: frozenset[int] = frozenset({EOS}),
 ) -> list[int]:
     """The completion a FakeRunner makes of a prompt on its own."""
-    state = _START
-    for token_id in prompt:
-        state = _next_state(state, adapter, token_id)
+    state = state_after(prompt, adapter)
     completion: list[int] = []
     while len(completion) < max_tokens:
         banned = tuple(stop_ids) if len(completion) < min_tokens else ()
@@ -120,6 +120,25 @@ def expected(
             break
         state = _next_state(state, adapter, token_id)
     return completion
+
+
+def likeliest(
+    state: bytes, count: int, vocab_size: int, banned: Sequence[int] = ()
+) -> tuple[tuple[int, float], ...]:
+    """The `count` tokens to go on with after `state`, each with its logprob, best first."""
+    if not count:
+        return ()
+    logprobs = ((token, -(1 + state[token % 32] + token % 7) / 64) for token in range(vocab_size))
+    allowed = (pair for pair in logprobs if pair[0] not in banned)
+    return tuple(sorted(allowed, key=lambda pair: (-pair[1], pair[0]))[:count])
+
+
+def state_after(token_ids: Sequence[int], adapter: str | None = None) -> bytes:
+    """What the fake stores for the last of `token_ids`."""
+    state = _START
+    for token_id in token_ids:
+        state = _next_state(state, adapter, token_id)
+    return state
 
 
 def _place(seq: ScheduledSeq, position: int) -> tuple[int, int]:

@@ -20,7 +20,7 @@ def generate(
     if engine.has_work:
         raise EngineBusy(engine.stats().running + engine.stats().waiting)
     todo = deque(Request(str(i), tuple(prompt), sampling, adapter) for i, prompt in enumerate(prompts))
-    completions: list[list[int]] = [[] for _ in prompts]
+    completions: list[list[int]] = [[] for _ in range(len(prompts) * sampling.n)]
     try:
         while todo or engine.has_work:
             while todo and engine.has_room:
@@ -28,7 +28,7 @@ def generate(
             for event in engine.step():
                 if event.error is not None:
                     raise GenerationFailed(event.request_id, event.error)
-                completions[int(event.request_id)].extend(event.token_ids)
+                completions[int(event.request_id) * sampling.n + event.index].extend(event.token_ids)
     finally:
         engine.abort_all()
         engine.step()  # hands out the last events of those aborted, which nobody wants

@@ -1,6 +1,6 @@
 """Requests that were taken in and have not ended, and the events not yet handed out.
 
-Each request leaves exactly once, with exactly one last event. Knows no blocks and no runner.
+Each choice of a request leaves exactly once, with exactly one last event. Knows no blocks and no runner.
 """
 
 from __future__ import annotations
@@ -9,63 +9,67 @@ import time
 from collections.abc import Iterator
 
 from engine.errors import DuplicateRequest
-from engine.records import FinishReason, SampledRow, TokenEvent, TokenLogprob
+from engine.group import Group, Search, make_group
+from engine.records import FinishReason, Request, SampledRow, TokenEvent
 from engine.sequence import Sequence
 
 
 class LiveRequests:
-    """Live sequences by request id, and an outbox of events in the order they happened."""
+    """Groups of live sequences by request id, and an outbox of events in the order they happened."""
 
     def __init__(self) -> None:
-        self._seqs: dict[str, Sequence] = {}
+        self._groups: dict[str, Group] = {}
         self._events: list[TokenEvent] = []
 
     def __len__(self) -> int:
-        return len(self._seqs)
+        return len(self._groups)
 
-    def __iter__(self) -> Iterator[Sequence]:
-        return iter(self._seqs.values())
+    def __iter__(self) -> Iterator[Group]:
+        return iter(self._groups.values())
 
     @property
     def has_events(self) -> bool:
         return bool(self._events)
 
-    def get(self, request_id: str) -> Sequence | None:
-        return self._seqs.get(request_id)
+    def get(self, request_id: str) -> Group | None:
+        return self._groups.get(request_id)
+
+    def group_of(self, seq: Sequence) -> Group:
+        """The group of a live sequence."""
+        return self._groups[seq.request.id]
 
     def check_new(self, request_id: str) -> None:
         """Raises DuplicateRequest for the id of a live request."""
-        if request_id in self._seqs:
+        if request_id in self._groups:
             raise DuplicateRequest(request_id)
 
-    def open(self, seq: Sequence) -> None:
-        self._seqs[seq.request.id] = seq
+    def open(self, request: Request, lead: Sequence) -> None:
+        """Take in a request with the first of its sequences."""
+        self._groups[request.id] = make_group(request, lead)
 
     def tell(self, seq: Sequence, row: SampledRow) -> None:
-        """Put down a token that did not end the request."""
-        self._events.append(TokenEvent(seq.request.id, (row.token_id,), _logprobs(row)))
+        """Put down a token that did not end its choice."""
+        self._events += self._groups[seq.request.id].tell(seq, row)
 
     def close(
         self, seq: Sequence, finish: FinishReason, *, row: SampledRow | None = None, error: str | None = None
-    ) -> None:
-        """Put down the last event, with the token that ended the request if one did."""
-        del self._seqs[seq.request.id]
-        event = TokenEvent(
-            request_id=seq.request.id,
-            token_ids=() if row is None else (row.token_id,),
-            logprobs=None if row is None else _logprobs(row),
-            finish=finish,
-            stop_token=row.token_id if row is not None and finish == "stop" else None,
-            stats=seq.stats(time.monotonic()),
-            error=error,
-        )
-        self._events.append(event)
+    ) -> bool:
+        """A sequence has ended, with `row` if a token ended it; says whether its request has, too."""
+        group = self._groups[seq.request.id]
+        self._events += group.close(seq, finish, time.monotonic(), row, error)
+        return self._leave(group)
+
+    def conclude(self, search: Search) -> None:
+        """A search is over: put down its results."""
+        self._events += search.results(time.monotonic())
+        self._leave(search)
+
+    def _leave(self, group: Group) -> bool:
+        if not group.live:
+            del self._groups[group.request.id]
+        return not group.live
 
     def take_events(self) -> list[TokenEvent]:
         """All events since the last call."""
         events, self._events = self._events, []
         return events
-
-
-def _logprobs(row: SampledRow) -> tuple[TokenLogprob, ...] | None:
-    return None if row.logprob is None else (row.logprob,)

@@ -13,6 +13,7 @@ from engine.sampling import SamplingParams
 
 __all__ = [
     "BlockCopy",
+    "Candidates",
     "EngineStats",
     "FinishReason",
     "Request",
@@ -30,10 +31,13 @@ __all__ = [
 
 FinishReason = Literal["stop", "length", "abort", "error"]
 
+Candidates = tuple[tuple[int, float], ...]
+"""Tokens to choose from, each with its logprob, best first."""
+
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One completion to make.
+    """One prompt to complete, once or, as `sampling` says, in several choices.
 
     id: unique among live requests. prompt: token ids, at least one.
     adapter: digest of a loaded adapter, None for the base model.
@@ -78,12 +82,14 @@ class RequestStats:
 
 @dataclass(frozen=True, slots=True)
 class TokenEvent:
-    """What one step brought one request.
+    """What one step brought one choice of a request. Each choice has exactly one last event.
 
+    index: which choice, 0 .. n - 1.
     token_ids: new tokens, with the stop token where one ended it; empty when aborted or failed.
     logprobs: one for each new token, None where none were asked for.
     finish, stats: set on the last event only. stop_token: set when a token ended the request.
     error: reason, with finish "error" only.
+    score: by which a choice of best_of or of a beam search was ranked; it comes whole, in one event.
     """
 
     request_id: str
@@ -93,6 +99,8 @@ class TokenEvent:
     stop_token: int | None = None
     stats: RequestStats | None = None
     error: str | None = None
+    index: int = 0
+    score: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,11 +178,12 @@ class ScheduledSeq:
     p at block `block_table[p // BLOCK_SIZE]`, offset `p % BLOCK_SIZE`, and attends over positions
     0 .. start + count - 1. With `samples` set it also chooses the next token, from the last position.
 
-    seq_id: one number for the whole life of a request, also across preemption; never used again.
+    seq_id: one number for the whole life of a sequence, also across preemption; never used again.
     token_ids: prompt, then all generated tokens; a live view, read-only, valid during run() only.
     block_table: live view, the same rules; covers at least start + count positions.
     seed: together with num_outputs it fixes the random draw, so a resumed sequence draws the same.
     banned_ids: tokens that must not be sampled now (end tokens before min_tokens).
+    num_candidates: above 0, that many likeliest tokens are wanted instead of a sampled one.
     """
 
     seq_id: int
@@ -188,6 +197,7 @@ class ScheduledSeq:
     sampling: SamplingParams
     seed: int
     banned_ids: tuple[int, ...] = ()
+    num_candidates: int = 0
 
     @property
     def num_outputs(self) -> int:
@@ -221,12 +231,16 @@ class StepPlan:
 
 @dataclass(frozen=True, slots=True)
 class SampledRow:
-    """What a step made of one sequence: a token, or (token_id -1) the reason why it alone failed."""
+    """What a step made of one sequence: a token, or (token_id -1) the reason why it alone failed.
+
+    candidates: where they are wanted, the likeliest tokens that are not banned.
+    """
 
     seq_id: int
     token_id: int = -1
     logprob: TokenLogprob | None = None
     error: str | None = None
+    candidates: Candidates = ()
 
 
 @dataclass(frozen=True, slots=True)

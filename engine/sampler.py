@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from engine.candidates import top_candidates
 from engine.filters import keep_min_p, keep_top_k, keep_top_p
 from engine.records import SampledRow, ScheduledSeq, TokenLogprob
 from engine.sampling import SamplingParams
@@ -35,10 +36,11 @@ def sample(scores: Scores, seqs: Sequence[ScheduledSeq]) -> list[SampledRow]:
         for row, token in zip(rows, _chosen(scores.logits[rows], [seqs[row] for row in rows]), strict=True):
             tokens[row] = token
     logprobs = token_logprobs(scores.logits, tokens, seqs)
+    candidates = top_candidates(scores.logits, seqs)
     return [
         SampledRow(seq.seq_id, error="the model's logits are not finite or leave no token to choose")
         if token < 0
-        else SampledRow(seq.seq_id, token, logprobs.get(row))
+        else SampledRow(seq.seq_id, token, logprobs.get(row), candidates=candidates.get(row, ()))
         for row, (seq, token) in enumerate(zip(seqs, tokens, strict=True))
     ]
 

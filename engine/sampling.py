@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 from engine.errors import InvalidParameter
 
+EarlyStopping = bool | Literal["never"]
+
 MAX_LOGPROBS = 20
+MAX_CHOICES = 256
 _SEED_LIMIT = 1 << 63
 
 
@@ -23,6 +27,15 @@ class SamplingParams:
     stop_token_ids: end the completion beside the model's own end tokens (which ignore_eos disables).
     min_tokens: no token that would end the completion is sampled before this many.
     logprobs: None for none, 0 for the sampled token, k for the k likeliest as well.
+    n: choices to make of one prompt; choice i draws with seed + i.
+    best_of: make so many, at least n, and hand out the n of the highest summed logprob, best first;
+        None makes n.
+    beam_width: search with so many beams instead of sampling, and hand out the n best hypotheses, best
+        first. None samples. Needs temperature 0 and nothing else that would change the logits.
+    length_penalty: a hypothesis of t tokens scores its summed logprob / t ** length_penalty.
+    early_stopping: when a search that has beam_width hypotheses ends. True: at once. False: when the best
+        beam, at its present length, scores no more than the worst hypothesis. "never": when it could not
+        at any length up to max_tokens. As in transformers' GenerationConfig.
     """
 
     max_tokens: int
@@ -38,6 +51,21 @@ class SamplingParams:
     ignore_eos: bool = False
     min_tokens: int = 0
     logprobs: int | None = None
+    n: int = 1
+    best_of: int | None = None
+    beam_width: int | None = None
+    length_penalty: float = 1.0
+    early_stopping: EarlyStopping = False
+
+    @property
+    def is_ranked(self) -> bool:
+        """Whether choices are handed out by their logprobs, when all have ended."""
+        return self.beam_width is not None or (self.best_of is not None and self.best_of > self.n)
+
+    @property
+    def num_sequences(self) -> int:
+        """Most sequences that run for it at once."""
+        return self.beam_width or self.best_of or self.n
 
     def validate(self) -> None:
         """Raises InvalidParameter naming the first parameter that is wrong."""
@@ -58,6 +86,37 @@ class SamplingParams:
         _integer("min_tokens", self.min_tokens, 0, self.max_tokens)
         if self.logprobs is not None:
             _integer("logprobs", self.logprobs, 0, MAX_LOGPROBS)
+        self._validate_choices()
+
+    def _validate_choices(self) -> None:
+        _integer("n", self.n, 1, MAX_CHOICES)
+        if self.best_of is not None:
+            _integer("best_of", self.best_of, self.n, MAX_CHOICES)
+        _number("length_penalty", self.length_penalty)
+        if not (isinstance(self.early_stopping, bool) or self.early_stopping == "never"):
+            raise InvalidParameter("early_stopping", self.early_stopping, "true, false or 'never'")
+        if self.beam_width is not None:
+            _integer("beam_width", self.beam_width, self.n, MAX_CHOICES)
+            for param, neutral in _NEUTRAL_IN_BEAMS.items():
+                if (value := getattr(self, param)) != neutral:
+                    raise InvalidParameter(param, value, f"{neutral} with beam_width")
+
+
+def moved_seed(seed: int, index: int) -> int:
+    """The seed of choice `index`: moved on by it, within 64 bits."""
+    return (seed + index + _SEED_LIMIT) % (2 * _SEED_LIMIT) - _SEED_LIMIT
+
+
+_NEUTRAL_IN_BEAMS = {
+    "best_of": None,
+    "temperature": 0,
+    "top_p": 1,
+    "top_k": 0,
+    "min_p": 0,
+    "presence_penalty": 0,
+    "frequency_penalty": 0,
+    "repetition_penalty": 1,
+}
 
 
 def _integer(param: str, value: object, low: int, high: int | None = None) -> None:
@@ -69,9 +128,11 @@ def _integer(param: str, value: object, low: int, high: int | None = None) -> No
 
 
 def _number(
-    param: str, value: object, low: float, high: float | None = None, *, above_low: bool = False
+    param: str, value: object, low: float = -math.inf, high: float | None = None, *, above_low: bool = False
 ) -> None:
-    allowed = f"a finite number {'>' if above_low else '>='} {low:g}"
+    allowed = "a finite number"
+    if low > -math.inf:
+        allowed += f" {'>' if above_low else '>='} {low:g}"
     if high is not None:
         allowed += f" and <= {high:g}"
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):

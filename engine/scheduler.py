@@ -13,12 +13,12 @@ from engine.blocks import BlockCounters, BlockPool
 from engine.budget import TokenBudget
 from engine.config import BLOCK_SIZE, Policy
 from engine.errors import IntegrityError
-from engine.policies import claim, room
+from engine.policies import claim, places, room
 from engine.records import ScheduledSeq, StepPlan
 from engine.sequence import Sequence
 from engine.swap import SwapSpace
 from engine.tables import BlockTables, Prefix
-from engine.victims import choose_victim, is_protected, promised_blocks
+from engine.victims import choose_victim, promised_blocks
 from engine.waiting import WaitingQueue
 
 
@@ -47,7 +47,8 @@ class SchedulerCounters:
 class Scheduler:
     """Owns which sequences wait and which run, and the blocks of those that run.
 
-    running is kept in order: lower priority value first, then earlier arrival.
+    running is kept in order: lower priority value first, then earlier arrival. The beams of a search are
+    admitted and preempted together; one with nothing pending waits, running, for the others.
     """
 
     def __init__(
@@ -78,19 +79,24 @@ class Scheduler:
         limits = self._limits
         cost = claim(limits.policy, seq) - common // BLOCK_SIZE
         fits = cost <= room(limits.policy, self.pool, self.running, limits.watermark_blocks)
-        if common and fits and len(self.running) < limits.max_num_seqs:
+        if common and fits and places([seq]) <= limits.max_num_seqs - places(self.running):
             self._tables.share(seq, parent, common)
             self._enter(seq)
         else:
             self.waiting.add(seq)
 
+    def branch(self, seq: Sequence, parent: Sequence) -> None:
+        """Run a new beam, whose place was kept, on all that a running one has computed."""
+        self._tables.share(seq, parent, parent.num_computed)
+        self._run(seq)
+
     def schedule(self) -> StepPlan:
-        """The next step: every running sequence advances by at least one token, then others join."""
+        """The next step: every running sequence that can advances by a token or more, then others join."""
         self.swap.settle()
         budget = TokenBudget(self._limits.max_batched_tokens)
         shares: dict[Sequence, int] = {}
         preempted_before = self.counters.preemptions
-        order = list(self.running)
+        order = [seq for seq in self.running if seq.pending]
         for place, seq in enumerate(order):
             if seq.state == "running":
                 count = budget.take(seq.pending, reserve=len(order) - place - 1)
@@ -108,8 +114,9 @@ class Scheduler:
             victim = choose_victim(self.running)
             if victim is None:
                 raise IntegrityError(f"sequence {seq.seq_id}: blocks promised to it are not there")
-            budget.refund(shares.pop(victim, 0))
-            self._preempt(victim)
+            for beam in victim.companions:
+                budget.refund(shares.pop(beam, 0))
+                self._preempt(beam)
 
     def _preempt(self, victim: Sequence) -> None:
         self.running.remove(victim)
@@ -128,26 +135,32 @@ class Scheduler:
         if not self.waiting:
             return
         left = room(limits.policy, self.pool, self.running, limits.watermark_blocks)
-        while self.waiting and budget.left and len(self.running) < limits.max_num_seqs:
-            seq = self.waiting.first
-            prefix = self._head(seq)
-            cost = claim(limits.policy, seq) - self._tables.saving(prefix)
-            if cost > left or not self._can_promise(seq):
+        while self.waiting:
+            party = self.waiting.first.companions
+            free_places = limits.max_num_seqs - places(self.running)
+            if budget.left < len(party) or free_places < places(party):
                 return
-            self._start(seq, prefix)
+            head = self._head(party[0])
+            # What a later one of the party begins with may be gone when it starts: only the first saves.
+            cost = sum(claim(limits.policy, seq) for seq in party) - self._tables.saving(head)
+            # Nobody is there to wait for where nothing runs: then what the forks will need is not kept.
+            if (cost > left and self.running) or not self._can_promise(party):
+                return
             left -= cost
-            shares[seq] = budget.take(seq.pending)
-            self._tables.grow(seq, shares[seq])
+            for place, seq in enumerate(party):
+                self._start(seq, self._head(seq) if place else head)
+                if seq.pending:
+                    shares[seq] = budget.take(seq.pending, reserve=len(party) - place - 1)
+                    self._tables.grow(seq, shares[seq])
 
     def _head(self, seq: Sequence) -> Prefix:
         """The cached prefix a waiting sequence begins with; none where more of it was saved."""
         prefix = self._tables.find_prefix(seq)
         return Prefix() if prefix.num_tokens < seq.num_saved else prefix
 
-    def _can_promise(self, seq: Sequence) -> bool:
-        if not is_protected(seq):
-            return True
-        return promised_blocks(self.running) + seq.max_blocks <= self.pool.num_blocks
+    def _can_promise(self, party: list[Sequence]) -> bool:
+        promised = promised_blocks(party)
+        return not promised or promised_blocks(self.running) + promised <= self.pool.num_blocks
 
     def _start(self, seq: Sequence, prefix: Prefix) -> None:
         self.waiting.remove(seq)
@@ -158,9 +171,12 @@ class Scheduler:
             self._tables.begin(seq, prefix)
         self._enter(seq)
 
-    def _enter(self, seq: Sequence) -> None:
+    def _run(self, seq: Sequence) -> None:
         seq.state = "running"
         insort(self.running, seq, key=lambda other: other.order)
+
+    def _enter(self, seq: Sequence) -> None:
+        self._run(seq)
         self.counters.admissions += 1
         if seq.preemptions == 0:
             seq.cached_tokens = seq.num_computed
@@ -197,6 +213,11 @@ class Scheduler:
                 raise IntegrityError(f"the {name} list is out of order")
         if any(seq.table or seq.num_computed for seq in self.waiting):
             raise IntegrityError("a waiting sequence holds blocks")
+        for seq in (*self.running, *self.waiting):
+            if any(beam.state != seq.state for beam in seq.companions):
+                raise IntegrityError(f"sequence {seq.seq_id}: beams of one search are in different states")
+        if places(self.running) > self._limits.max_num_seqs:
+            raise IntegrityError("more sequences run, or have a place kept, than may run at once")
         if promised_blocks(self.running) > self.pool.num_blocks:
             raise IntegrityError("more blocks are promised to protected sequences than the pool has")
         self._tables.check_integrity(self.running)
@@ -216,4 +237,5 @@ def _share(seq: Sequence, count: int) -> ScheduledSeq:
         sampling=seq.sampling,
         seed=seq.seed,
         banned_ids=seq.banned_ids,
+        num_candidates=seq.num_candidates,
     )

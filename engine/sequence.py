@@ -1,4 +1,4 @@
-"""One request on its way: its tokens, how far they are computed, its block table, when it ends.
+"""One choice of a request on its way: its tokens, how far they are computed, its block table, when it ends.
 
 Progress is a number, `num_computed`; prompt, decode and resumption after preemption differ in nothing
 else. Knows no pool, no queue and no other sequence.
@@ -6,27 +6,32 @@ else. Knows no pool, no queue and no other sequence.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from engine.config import BLOCK_SIZE, blocks_for
 from engine.prefix import child_key, root_key
 from engine.prefix_index import Content
-from engine.records import FinishReason, Request, RequestStats, SamplingParams
+from engine.records import FinishReason, Request, RequestStats, SamplingParams, TokenLogprob
 
 SeqState = Literal["waiting", "running", "finished"]
 
 
 @dataclass(slots=True, eq=False)
 class Sequence:
-    """Mutable state of one request; the scheduler moves it, the engine appends to it.
+    """Mutable state of one choice; the scheduler moves it, the engine appends to it.
 
+    arrival: seq_id of its request's first sequence, all of which stand at one place in the queue.
     max_tokens: the request's own, clamped to the model length. stop_ids: every token that ends it.
     seed: the request's own or one drawn for it. added_at and later times: seconds, monotonic.
     block_limit: most blocks it holds at once where every layer has a window, None where one has not.
     table: block ids; those from num_dropped on are owned (one reference each) by it while it runs.
     most_blocks: owned at once, of its whole life.
     saved: host blocks, owned by it while it waits, that hold its first num_saved tokens.
+    index: which choice. forks_due: sequences yet to be forked off it, places and blocks for which are kept.
+    party: the beams of its search, itself among them, which run, wait and are preempted together.
+    num_candidates: of a beam, the tokens to choose from in each step. total: summed logprob of its outputs.
+    logprobs: of its outputs, where they are kept until it ends.
     """
 
     seq_id: int
@@ -38,6 +43,7 @@ class Sequence:
     added_at: float
     block_limit: int | None = None
     state: SeqState = "waiting"
+    arrival: int = field(init=False)
     token_ids: list[int] = field(init=False)
     prompt_len: int = field(init=False)
     num_computed: int = 0
@@ -50,9 +56,16 @@ class Sequence:
     first_token_at: float | None = None
     saved: list[int] = field(default_factory=list)
     num_saved: int = 0
+    index: int = 0
+    forks_due: int = 0
+    party: list[Sequence] | None = None
+    num_candidates: int = 0
+    total: float = 0.0
+    logprobs: list[TokenLogprob] = field(default_factory=list)
     _keys: list[bytes] = field(init=False)
 
     def __post_init__(self) -> None:
+        self.arrival = self.seq_id
         self.token_ids = list(self.request.prompt)
         self.prompt_len = len(self.token_ids)
         self._keys = [root_key(self.request.adapter, self.request.cache_salt)]
@@ -67,7 +80,7 @@ class Sequence:
 
     @property
     def pending(self) -> int:
-        """Tokens whose keys and values are still to be computed; at least one while it is live."""
+        """Tokens whose keys and values are to be computed: none only of a beam that waits for others."""
         return len(self.token_ids) - self.num_computed
 
     @property
@@ -87,9 +100,14 @@ class Sequence:
         return self.table[self.num_computed // BLOCK_SIZE] if self.num_computed % BLOCK_SIZE else None
 
     @property
-    def order(self) -> tuple[int, int]:
+    def order(self) -> tuple[int, int, int]:
         """Who goes first: lower priority value, then earlier arrival."""
-        return self.request.priority, self.seq_id
+        return self.request.priority, self.arrival, self.seq_id
+
+    @property
+    def companions(self) -> list[Sequence]:
+        """Those that run, wait and are preempted together: itself, or all beams of its search."""
+        return [self] if self.party is None else self.party
 
     @property
     def banned_ids(self) -> tuple[int, ...]:
@@ -111,6 +129,27 @@ class Sequence:
         parent = self.block_key(index - 1)
         key = self.block_key(index) if len(tokens) == BLOCK_SIZE else child_key(parent, tokens)
         return Content(key, parent, tokens)
+
+    def branch(self, seq_id: int, *, index: int, seed: int) -> Sequence:
+        """Another sequence of the same request with the same tokens, of which it has computed none yet."""
+        other = replace(
+            self,
+            seq_id=seq_id,
+            index=index,
+            seed=seed,
+            state="waiting",
+            num_computed=0,
+            table=[],
+            num_dropped=0,
+            saved=[],
+            num_saved=0,
+            forks_due=0,
+            logprobs=list(self.logprobs),
+        )
+        other.arrival = self.arrival
+        other.token_ids = list(self.token_ids)
+        other._keys = list(self._keys)
+        return other
 
     def append(self, token_id: int, now: float) -> FinishReason | None:
         """Add a sampled token; says whether and why the sequence ends with it."""

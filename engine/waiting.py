@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from engine.sequence import Sequence
 
 
-def _order(seq: Sequence) -> tuple[int, int]:
+def _order(seq: Sequence) -> tuple[int, int, int]:
     return seq.order
 
 

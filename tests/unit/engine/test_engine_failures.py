@@ -94,5 +94,5 @@ def test_lost_requests_are_noticed() -> None:
     engine = engine_on(FakeRunner())
     engine.add(request("r", range(5)))
     engine._scheduler.waiting.remove(engine._scheduler.waiting.first)
-    with pytest.raises(IntegrityError, match="1 requests are live; 0 run or wait"):
+    with pytest.raises(IntegrityError, match="1 sequences are live; 0 run or wait"):
         engine.check_integrity()
