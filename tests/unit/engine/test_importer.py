@@ -6,149 +6,89 @@ import json
 from pathlib import Path
 from typing import Any
 
-import gguf
-import numpy as np
 import pytest
 import torch
 import transformers
 from safetensors.torch import load_file
 
+from engine import importer
+from engine.config import EngineConfig
 from engine.errors import UnsupportedModel
 from engine.importer import import_gguf
+from engine.runner import build_runner
+from engine.shards import ShardWriter
 from engine.tokenizer import Tokenizer
-from tests.unit.engine.conftest import CHATML, byte_level_encoder
-
-LAYERS, HEADS, KV_HEADS, HIDDEN, INNER = 2, 4, 2, 32, 64
-
-
-def model() -> Any:
-    config = transformers.LlamaConfig(
-        vocab_size=byte_level_encoder().get_vocab_size(),
-        hidden_size=HIDDEN,
-        intermediate_size=INNER,
-        num_hidden_layers=LAYERS,
-        num_attention_heads=HEADS,
-        num_key_value_heads=KV_HEADS,
-        max_position_embeddings=64,
-        rms_norm_eps=1e-5,
-        rope_parameters={"rope_type": "default", "rope_theta": 100000.0},
-        tie_word_embeddings=True,
-    )
-    torch.manual_seed(0)
-    return transformers.LlamaForCausalLM(config).eval()
-
-
-def interleaved(weight: torch.Tensor, heads: int) -> torch.Tensor:
-    """As llama.cpp's converter stores q and k."""
-    return weight.reshape(heads, 2, -1, weight.shape[1]).swapaxes(1, 2).reshape(weight.shape)
-
-
-NAMES = {
-    "input_layernorm": "attn_norm",
-    "self_attn.q_proj": "attn_q",
-    "self_attn.k_proj": "attn_k",
-    "self_attn.v_proj": "attn_v",
-    "self_attn.o_proj": "attn_output",
-    "post_attention_layernorm": "ffn_norm",
-    "mlp.gate_proj": "ffn_gate",
-    "mlp.up_proj": "ffn_up",
-    "mlp.down_proj": "ffn_down",
-}
-
-
-def gguf_tensors(source: Any) -> dict[str, torch.Tensor]:
-    state = source.state_dict()
-    found = {
-        "token_embd.weight": state["model.embed_tokens.weight"],
-        "output_norm.weight": state["model.norm.weight"],
-    }
-    for layer in range(LAYERS):
-        for theirs, ours in NAMES.items():
-            weight = state[f"model.layers.{layer}.{theirs}.weight"]
-            if ours in ("attn_q", "attn_k"):
-                weight = interleaved(weight, HEADS if ours == "attn_q" else KV_HEADS)
-            found[f"blk.{layer}.{ours}.weight"] = weight
-    return found
-
-
-def write_gguf(path: Path, source: Any, **changes: Any) -> Path:
-    """`changes`: arch, model, pre, scaling, extra (tensor name), omit (a method not called)."""
-    writer = gguf.GGUFWriter(path, changes.get("arch", "llama"))
-    writer.add_block_count(LAYERS)
-    writer.add_context_length(64)
-    writer.add_embedding_length(HIDDEN)
-    writer.add_feed_forward_length(INNER)
-    if changes.get("omit") != "head_count":
-        writer.add_head_count(HEADS)
-    writer.add_head_count_kv(KV_HEADS)
-    writer.add_rope_freq_base(100000.0)
-    writer.add_layer_norm_rms_eps(1e-5)
-    if "scaling" in changes:
-        writer.add_rope_scaling_type(changes["scaling"])
-    add_tokenizer(writer, changes)
-    for name, tensor in gguf_tensors(source).items():
-        writer.add_tensor(name, tensor.numpy())
-    if "extra" in changes:
-        writer.add_tensor(changes["extra"], np.ones(3, dtype=np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return path
-
-
-def add_tokenizer(writer: Any, changes: dict[str, Any]) -> None:
-    encoder = byte_level_encoder()
-    vocab = sorted(encoder.get_vocab().items(), key=lambda item: item[1])
-    merges = json.loads(encoder.to_str())["model"]["merges"]
-    added = encoder.get_added_tokens_decoder()
-    kinds = [(3 if added[i].special else 4) if i in added else 1 for _, i in vocab]
-    writer.add_tokenizer_model(changes.get("model", "gpt2"))
-    writer.add_tokenizer_pre(changes.get("pre", "smollm"))
-    writer.add_token_list([token for token, _ in vocab])
-    writer.add_token_types(kinds)
-    writer.add_token_merges([" ".join(merge) for merge in merges])
-    writer.add_bos_token_id(1)
-    writer.add_eos_token_id(2)
-    writer.add_eot_token_id(0)
-    writer.add_pad_token_id(2)
-    writer.add_add_bos_token(changes.get("add_bos", False))
-    writer.add_chat_template(CHATML)
+from tests.unit.engine.conftest import Row, byte_level_encoder
+from tests.unit.engine.gguf_files import save_model, write_model
 
 
 @pytest.fixture(scope="module")
-def source() -> Any:
-    return model()
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Llama with tied embeddings, as Hugging Face keeps it."""
+    made = tmp_path_factory.mktemp("llama")
+    rope = {"rope_type": "default", "rope_theta": 100000.0}
+    save_model("Llama", made, rms_norm_eps=1e-5, rope_parameters=rope, tie_word_embeddings=True)
+    return made
 
 
 @pytest.fixture
-def imported(source: Any, tmp_path: Path) -> Path:
-    return import_gguf(write_gguf(tmp_path / "m.gguf", source), tmp_path / "deep" / "folder", "float32")
+def imported(folder: Path, tmp_path: Path) -> Path:
+    return import_gguf(
+        write_model(tmp_path / "m.gguf", "Llama", folder), tmp_path / "deep" / "out", "float32"
+    )
 
 
-def test_tensors_are_the_model_s_own(source: Any, imported: Path) -> None:
-    tensors = load_file(imported / "model.safetensors")
-    state = {name: tensor for name, tensor in source.state_dict().items() if name != "lm_head.weight"}
-    assert tensors.keys() == state.keys()
-    for name, tensor in state.items():
+def test_tensors_are_the_model_s_own(folder: Path, imported: Path) -> None:
+    tensors, source = load_file(imported / "model.safetensors"), load_file(folder / "model.safetensors")
+    assert tensors.keys() == source.keys()
+    for name, tensor in source.items():
         assert torch.equal(tensors[name], tensor), name
 
 
-def test_transformers_reloads_it_as_a_plain_model(source: Any, imported: Path) -> None:
+def test_transformers_reloads_it_as_a_plain_model(folder: Path, imported: Path) -> None:
     reloaded = transformers.AutoModelForCausalLM.from_pretrained(imported).eval()
-    ids = torch.tensor([[5, 40, 7, 99]])
-    with torch.no_grad():
-        torch.testing.assert_close(reloaded(ids).logits, source(ids).logits)
     assert reloaded.config.rms_norm_eps == 1e-5
     assert reloaded.config.rope_parameters["rope_theta"] == 100000.0
     assert getattr(reloaded.config, "quantization_config", None) is None
     assert reloaded.generation_config.eos_token_id == [2, 0]
 
 
-def test_dtype_is_stored(source: Any, tmp_path: Path) -> None:
-    folder = import_gguf(write_gguf(tmp_path / "m.gguf", source), tmp_path / "out", "bfloat16")
-    assert {t.dtype for t in load_file(folder / "model.safetensors").values()} == {torch.bfloat16}
-    assert json.loads((folder / "config.json").read_text())["dtype"] == "bfloat16"
+def test_dtype_is_stored(folder: Path, tmp_path: Path) -> None:
+    out = import_gguf(write_model(tmp_path / "m.gguf", "Llama", folder), tmp_path / "out", "bfloat16")
+    assert {t.dtype for t in load_file(out / "model.safetensors").values()} == {torch.bfloat16}
+    assert json.loads((out / "config.json").read_text())["dtype"] == "bfloat16"
+
+
+def test_progress_ends_at_the_whole(folder: Path, tmp_path: Path) -> None:
+    seen: list[tuple[int, int]] = []
+    file = write_model(tmp_path / "m.gguf", "Llama", folder)
+    import_gguf(file, tmp_path / "out", progress=lambda done, total: seen.append((done, total)))
+    assert [done for done, _ in seen] == sorted(done for done, _ in seen)
+    assert (
+        seen[-1][0]
+        == seen[-1][1]
+        == sum(t.numel() * 4 for t in load_file(folder / "model.safetensors").values())
+    )
+
+
+def test_large_models_come_in_shards(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importer, "ShardWriter", lambda folder: ShardWriter(folder, shard_bytes=30_000))
+    file = write_model(tmp_path / "m.gguf", "Llama", folder)
+    out = import_gguf(file, tmp_path / "out", "float32")
+    names = sorted(path.name for path in out.glob("*.safetensors"))
+    assert len(names) > 1
+    assert names[0] == f"model-00001-of-{len(names):05}.safetensors"
+    source = load_file(folder / "model.safetensors")
+    index = json.loads((out / "model.safetensors.index.json").read_text())
+    assert index["metadata"]["total_size"] == sum(tensor.nbytes for tensor in source.values())
+    for name, tensor in source.items():
+        assert torch.equal(load_file(out / index["weight_map"][name])[name], tensor)
+    runners = [
+        build_runner(EngineConfig(model=at, dtype="float32", num_blocks=4, backend="reference"))
+        for at in (out, folder)
+    ]
+    span = Row(0, [5, 6, 7], [1]).span(0, 3)
+    torch.testing.assert_close(*(runner.logits((span,)) for runner in runners))
 
 
 def test_digits_are_split(imported: Path) -> None:
@@ -170,40 +110,39 @@ def test_tokenizer_equals_its_source_and_transformers(imported: Path) -> None:
     assert (theirs.bos_token, theirs.eos_token, theirs.model_max_length) == ("<|im_start|>", "<|im_end|>", 64)
 
 
-def test_bos_is_put_in_front_where_the_file_asks(source: Any, tmp_path: Path) -> None:
-    folder = import_gguf(write_gguf(tmp_path / "m.gguf", source, add_bos=True), tmp_path / "out")
-    assert Tokenizer(folder).encode("the dog")[0] == 1
-
-
-def test_existing_folder_is_left_alone(source: Any, tmp_path: Path) -> None:
-    folder = tmp_path / "out"
-    folder.mkdir()
-    assert import_gguf(write_gguf(tmp_path / "m.gguf", source), folder) == folder
-    assert list(folder.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"arch": "gpt2"}, "architecture gpt2 is not supported; supported: llama"),
-        ({"scaling": gguf.RopeScalingType.YARN}, "RoPE scaling yarn"),
-        ({"model": "llama"}, "tokenizer llama is not supported; supported: gpt2"),
-        ({"pre": "tekken"}, "pre-tokenizer tekken is not supported; supported: gpt-2, smollm"),
-        ({"extra": "rope_freqs.weight"}, "tensor rope_freqs.weight"),
-        ({"omit": "head_count"}, "lacks the metadata llama.attention.head_count"),
-    ],
-)
-def test_what_is_not_known_is_refused_and_leaves_nothing(
-    source: Any, tmp_path: Path, changes: dict[str, Any], message: str
-) -> None:
-    file = write_gguf(tmp_path / "m.gguf", source, **changes)
-    with pytest.raises(UnsupportedModel, match=message):
-        import_gguf(file, tmp_path / "models" / "out")
-    left = list((tmp_path / "models").iterdir()) if (tmp_path / "models").exists() else []
-    assert left == []
+def test_existing_folder_is_left_alone(folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    assert import_gguf(write_model(tmp_path / "m.gguf", "Llama", folder), out) == out
+    assert list(out.iterdir()) == []
 
 
 def test_file_that_is_no_gguf_is_refused(tmp_path: Path) -> None:
     (tmp_path / "m.gguf").write_bytes(b"GIF89a" * 100)
     with pytest.raises(UnsupportedModel, match="is not a GGUF file"):
         import_gguf(tmp_path / "m.gguf", tmp_path / "out")
+
+
+@pytest.mark.parametrize("arch", ["bloom", "mamba"])
+def test_other_architectures_are_named(tmp_path: Path, arch: str) -> None:
+    import gguf
+
+    writer = gguf.GGUFWriter(tmp_path / "m.gguf", arch)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    with pytest.raises(
+        UnsupportedModel, match=f"architecture {arch} is not .*: llama, qwen2, .*gemma3, phi3"
+    ):
+        import_gguf(tmp_path / "m.gguf", tmp_path / "out")
+
+
+def test_missing_vocabulary_is_named(folder: Path, tmp_path: Path) -> None:
+    def no_tokens(writer: Any, changes: dict[str, Any]) -> None:
+        writer.add_tokenizer_model("gpt2")
+        writer.add_tokenizer_pre("smollm")
+
+    file = write_model(tmp_path / "m.gguf", "Llama", folder, tokens=no_tokens)
+    with pytest.raises(UnsupportedModel, match=r"lacks the metadata tokenizer.ggml.tok"):
+        import_gguf(file, tmp_path / "out")
