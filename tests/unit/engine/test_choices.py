@@ -1,5 +1,6 @@
 """Several choices of one prompt: n, and the best of more; each is what a request of its own would be."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -67,9 +68,10 @@ def test_choices_share_the_blocks_of_the_prompt_and_copy_the_last_one() -> None:
 
 def test_the_first_choice_is_that_of_a_single_one() -> None:
     engine = engine_on(FakeRunner())
-    prompts, sampling = [PROMPT, PROMPT[5:]], {"max_tokens": 9, "seed": -(1 << 63), "ignore_eos": True}
-    single = engine.generate(prompts, SamplingParams(**sampling))
-    several = engine.generate(prompts, SamplingParams(**sampling, n=3))
+    prompts = [PROMPT, PROMPT[5:]]
+    sampling = SamplingParams(max_tokens=9, seed=-(1 << 63), ignore_eos=True)
+    single = engine.generate(prompts, sampling)
+    several = engine.generate(prompts, replace(sampling, n=3))
     assert several[::3] == single
     assert len({tuple(completion) for completion in several}) == 6
 

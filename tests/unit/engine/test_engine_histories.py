@@ -9,13 +9,28 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.errors import AdapterInUse, NoFreeSlot, PromptTooLong, QueueFull, TooLargeForPool, UnknownAdapter
+from engine.errors import (
+    AdapterInUse,
+    InvalidParameter,
+    NoFreeSlot,
+    PromptTooLong,
+    QueueFull,
+    TooLargeForPool,
+    UnknownAdapter,
+)
 from engine.fake_runner import FakeRunner, FakeWeights, expected, fake_engine
-from engine.records import Request, SamplingParams, TokenEvent
+from engine.records import Request, RequestStats, SamplingParams, TokenEvent
 from engine.victims import MAX_PREEMPTIONS
 
 DIGESTS = ("sha256:a", "sha256:b", "sha256:c")
 POISON = 96
+
+CHOICES: tuple[dict[str, Any], ...] = (
+    {"n": 3},
+    {"n": 2, "best_of": 4},
+    {"n": 2, "beam_width": 2, "temperature": 0.0},
+)
+"""Ways to ask for several choices."""
 
 requests = st.fixed_dictionaries(
     {
@@ -27,6 +42,7 @@ requests = st.fixed_dictionaries(
         "priority": st.integers(0, 1),
         "seed": st.integers(0, 2),
         "poisoned": st.integers(0, 9).map(lambda number: number == 0),
+        "choices": st.sampled_from([{}, {}, *CHOICES]),
     }
 )
 actions = st.one_of(
@@ -59,7 +75,7 @@ class History:
         request = Request(
             id=str(len(self.taken)),
             prompt=(*prompt, POISON) if about["poisoned"] else tuple(prompt),
-            sampling=SamplingParams(max_tokens=about["max_tokens"], seed=about["seed"]),
+            sampling=SamplingParams(max_tokens=about["max_tokens"], seed=about["seed"], **about["choices"]),
             adapter=about["adapter"],
             cache_salt=about["cache_salt"],
             priority=about["priority"],
@@ -69,7 +85,7 @@ class History:
     def _take(self, request: Request, ask: Callable[[], None]) -> None:
         try:
             ask()
-        except (QueueFull, TooLargeForPool, PromptTooLong):
+        except (QueueFull, TooLargeForPool, PromptTooLong, InvalidParameter):
             return
         except UnknownAdapter:
             assert request.adapter not in self.engine.adapters()
@@ -143,6 +159,17 @@ class History:
             self.step()
         self.check_end()
 
+    def finished(self, kind: dict[str, Any]) -> list[RequestStats]:
+        """Accounts of choices that came to a good end, of requests that asked for this kind."""
+        return [
+            event.stats
+            for request_id, events in self.events.items()
+            for event in events
+            if event.finish in ("stop", "length")
+            and event.stats is not None
+            and all(getattr(self.taken[request_id].sampling, name) == kind[name] for name in kind)
+        ]
+
     def check_end(self) -> None:
         stats = self.engine.stats()
         assert stats.blocks_free == stats.blocks_total
@@ -152,21 +179,55 @@ class History:
 
 
 def _check_completion(request: Request, events: list[TokenEvent]) -> None:
-    tokens = [token_id for event in events for token_id in event.token_ids]
+    sampling, made = request.sampling, []
+    for index in range(sampling.n):
+        own = [event for event in events if event.index == index]
+        last, tokens = own[-1], [token for event in own for token in event.token_ids]
+        assert [event.finish is not None for event in own] == [False] * (len(own) - 1) + [True]
+        assert last.stats is not None
+        assert last.stats.preemptions <= MAX_PREEMPTIONS
+        assert last.stats.cached_tokens < len(request.prompt)
+        made.append((tokens, last))
+        if POISON in request.prompt:
+            assert last.finish in ("abort", "error")
+    if not sampling.is_ranked:
+        for index, (tokens, last) in enumerate(made):
+            assert last.stats is not None
+            assert last.stats.completion_tokens == len(tokens)
+            _check_choice(tokens, last, _alone(request, index))
+    elif sampling.best_of is not None:
+        _check_ranks(request, [tokens for tokens, last in made if last.score is not None])
+    elif all(last.finish in ("stop", "length") for _, last in made):
+        assert [(tokens, last.score) for tokens, last in made] == _searched_alone(request)
+
+
+def _check_ranks(request: Request, handed_out: list[list[int]]) -> None:
+    """Choices of their own, the likeliest first; the fake's logprob of a token is its negative."""
+    made = [_alone(request, index) for index in range(request.sampling.best_of or 0)]
+    assert all(tokens in made for tokens in handed_out)
+    assert handed_out == sorted(handed_out, key=sum)
+
+
+def _check_choice(tokens: list[int], last: TokenEvent, alone: list[int]) -> None:
+    assert tokens == (alone if last.finish in ("stop", "length") else alone[: len(tokens)])
+
+
+def _alone(request: Request, index: int) -> list[int]:
     sampling = request.sampling
-    alone = expected(request.prompt, sampling.max_tokens, seed=sampling.seed or 0, adapter=request.adapter)
-    last = events[-1]
-    assert [event.finish is not None for event in events] == [False] * (len(events) - 1) + [True]
-    assert last.stats is not None
-    assert last.stats.completion_tokens == len(tokens)
-    assert last.stats.preemptions <= MAX_PREEMPTIONS
-    assert last.stats.cached_tokens < len(request.prompt)
-    if last.finish in ("stop", "length"):
-        assert tokens == alone
-    else:
-        assert tokens == alone[: len(tokens)]
-    if POISON in request.prompt:
-        assert last.finish in ("abort", "error")
+    seed = (sampling.seed or 0) + index
+    return expected(request.prompt, sampling.max_tokens, seed=seed, adapter=request.adapter)
+
+
+def _searched_alone(request: Request) -> list[tuple[list[int], float | None]]:
+    """What an engine with room for all makes of it, each choice with its score."""
+    engine = fake_engine(FakeRunner(num_blocks=200), max_model_len=200, prefix_cache=False)
+    if request.adapter is not None:
+        engine.load_adapter(FakeWeights(request.adapter))  # type: ignore[arg-type]
+    engine.add(request)
+    events: list[TokenEvent] = []
+    while engine.has_work:
+        events += engine.step()
+    return [(list(event.token_ids), event.score) for event in events]
 
 
 def _some_action(draw: Random) -> tuple[str, Any]:
@@ -190,6 +251,7 @@ def _some_action(draw: Random) -> tuple[str, Any]:
         "priority": draw.randrange(2),
         "seed": draw.randrange(3),
         "poisoned": draw.randrange(20) == 0,
+        "choices": draw.choice([{}, {}, {}, *CHOICES]),
     }
     return kind, numbers.get(kind, about)
 
@@ -197,7 +259,7 @@ def _some_action(draw: Random) -> tuple[str, Any]:
 @pytest.mark.parametrize(("seed", "window"), [(0, None), (1, None), (2, None), (3, 24), (4, 40)])
 def test_ten_thousand_steps_with_everything_that_can_happen(seed: int, window: int | None) -> None:
     draw = Random(seed)
-    pools = {"num_blocks": 18 if window is None else 10, "num_host_blocks": (0, 4, 12)[seed % 3]}
+    pools = {"num_blocks": {None: 18, 24: 10, 40: 12}[window], "num_host_blocks": (0, 4, 12)[seed % 3]}
     runner = FakeRunner(**pools, window=window, poison=POISON)
     told = History(runner, {"max_num_seqs": 8, "max_batched_tokens": 40})
     for digest in DIGESTS[:2]:
@@ -208,6 +270,8 @@ def test_ten_thousand_steps_with_everything_that_can_happen(seed: int, window: i
     stats = told.engine.stats()
     assert min(stats.preemptions, stats.evictions, stats.prefix_hits) > 0
     assert (stats.swaps > 0) == (runner.num_host_blocks > 0)
+    assert all(told.finished(kind) for kind in CHOICES)
+    assert any(account.preemptions for kind in CHOICES for account in told.finished(kind))
 
 
 @settings(deadline=None, max_examples=150)
