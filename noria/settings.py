@@ -83,7 +83,7 @@ class ModelSettings(_Section):
 
     id: str = Field(min_length=1, max_length=200)
     source: str
-    """The name of the embedded model, a Hugging Face folder, or a GGUF file."""
+    """The embedded model's name, a Hugging Face folder, a GGUF file, or org/repo[@revision] of the hub."""
     replicas: int = Field(default=1, ge=1)
     dtype: Literal["bfloat16", "float32"] = "bfloat16"
     backend: Literal["auto", "native", "reference"] = "auto"

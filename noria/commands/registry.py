@@ -87,11 +87,10 @@ def revoke_key(
 
 @model.command("import")
 def import_model(
-    gguf: Annotated[Path, typer.Argument(help="GGUF file.", exists=True, dir_okay=False)],
+    source: Annotated[str, typer.Argument(help="GGUF file, or org/repo[@revision] of the Hugging Face hub.")],
     folder: Annotated[Path, typer.Argument(help="Hugging Face folder to write.")],
 ) -> None:
-    """Turn a GGUF file into a Hugging Face folder that can be served and trained."""
-    from engine.importer import import_gguf
+    """Bring a GGUF file or a model of the hub into a folder that can be served and trained."""
+    from noria.model_import import import_source
 
-    import_gguf(gguf, folder)
-    out.print(f"{folder}")
+    out.print(f"{import_source(source, folder)}")
