@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from bench.adapters import random_adapter
 from bench.client import OnDone
@@ -56,13 +55,12 @@ def drive(
     return outcomes
 
 
-def measure(model: Path, load: Load, adapters: int, rank: int, rounds: int, on_done: OnDone) -> Measured:
-    """Drive an engine of its own, warmed up by one short request. Raises NoFigures."""
-    config = EngineConfig(model=model, adapter_slots=adapters, max_lora_rank=rank)
-    engine, spec = Engine(config), read_spec(model)
+def measure(config: EngineConfig, load: Load, rounds: int, on_done: OnDone) -> Measured:
+    """Drive an engine of its own with every adapter slot filled, warmed up by a request. Raises NoFigures."""
+    engine, spec = Engine(config), read_spec(config.model)
     digests = []
-    for number in range(adapters):
-        weights = random_adapter(spec, rank, number)
+    for number in range(config.adapter_slots):
+        weights = random_adapter(spec, config.max_lora_rank, number)
         engine.load_adapter(weights)
         digests.append(weights.digest)
     engine.generate([[LOWEST_ID] * 16], SamplingParams(max_tokens=8, temperature=0.0))

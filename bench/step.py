@@ -1,9 +1,10 @@
 """Milliseconds of one engine step: decode at several batch sizes and prefill, native beside reference.
 
-    python -m bench.step --model FOLDER [--dtype bfloat16] [--rounds 5] [--only native]
+    python -m bench.step --model FOLDER [--dtype bfloat16] [--rounds 5] [--with native int8]
 
-The backends alternate within each round, so a slow phase of the machine hits both. Beside each figure
-stands what the machine gave in the same round: bandwidth for decode, bf16 products for prefill.
+int8 is the native backend with weights in int8. The backends alternate within each round, so a slow phase of
+the machine hits all. Beside each figure stands what the machine gave in the same round: bandwidth for decode,
+bf16 products for prefill.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from bench.adapters import random_adapter
 from bench.probe import bandwidth_gb_s, matmul_gflop_s
 from engine import SamplingParams, read_spec
 from engine.backends import DTYPES, StepModel
-from engine.config import blocks_for
+from engine.config import Form, blocks_for
 from engine.native.model import NativeModel
 from engine.records import ScheduledSeq
 from engine.reference import ReferenceModel
@@ -29,6 +30,11 @@ from engine.scores import Scores
 
 BLOCKS = 1024
 ADAPTERS = 8  # of ranks 8 and 16 in turn
+MAX_RANK = 64
+NATIVE: Mapping[str, Form] = {
+    "native": "model",
+    "int8": "int8",
+}  # weights of each subject beside the reference
 CONTEXT = 192  # tokens before the one that a decode step computes
 GREEDY = SamplingParams(max_tokens=8, temperature=0.0)
 
@@ -82,24 +88,32 @@ def measure(name: str, backends: Mapping[str, Step], seqs: Sequence[ScheduledSeq
     print(f"{name}: {cells} (probe {statistics.median(probes):.0f} {unit})", flush=True)
 
 
+def open_model(subject: str, folder: Path, dtype: torch.dtype) -> StepModel:
+    """The subject with its adapters loaded."""
+    spec = read_spec(folder)
+    model: StepModel
+    if subject == "reference":
+        model = ReferenceModel(folder, spec, dtype, BLOCKS, MAX_RANK)
+    else:
+        threads, weights = torch.get_num_threads(), NATIVE[subject]
+        model = NativeModel(spec, dtype, BLOCKS, max_rank=MAX_RANK, threads=threads, weights=weights)
+        model.load(folder)
+    for slot in range(1, ADAPTERS + 1):
+        model.load_adapter(slot, random_adapter(spec, 8 if slot % 2 else 16, slot))
+    return model
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", type=Path, required=True)
     parser.add_argument("--dtype", default="bfloat16", choices=list(DTYPES))
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--only", choices=["native", "reference"])
+    parser.add_argument(
+        "--with", dest="subjects", nargs="+", choices=[*NATIVE, "reference"], default=["native", "reference"]
+    )
     arguments = parser.parse_args()
-    spec, threads = read_spec(arguments.model), torch.get_num_threads()
     dtype = DTYPES[arguments.dtype]
-    models: dict[str, StepModel] = {}
-    if arguments.only != "reference":
-        models["native"] = native = NativeModel(spec, dtype, BLOCKS, max_rank=64, threads=threads)
-        native.load(arguments.model)
-    if arguments.only != "native":
-        models["reference"] = ReferenceModel(arguments.model, spec, dtype, BLOCKS, 64)
-    for slot in range(1, ADAPTERS + 1):
-        for model in models.values():
-            model.load_adapter(slot, random_adapter(spec, 8 if slot % 2 else 16, slot))
+    models = {name: open_model(name, arguments.model, dtype) for name in arguments.subjects}
     backends: dict[str, Step] = {name: model.scores for name, model in models.items()}
     with torch.inference_mode():
         for rows in (1, 4, 16, 32):

@@ -13,7 +13,7 @@ from typing import Protocol
 import torch
 
 from engine.config import EngineConfig
-from engine.errors import NativeUnavailable
+from engine.errors import InvalidConfig, NativeUnavailable
 from engine.lora import AdapterWeights
 from engine.modelspec import ModelSpec
 from engine.native.model import NativeModel
@@ -45,15 +45,18 @@ class StepModel(Protocol):
 def open_model(config: EngineConfig, spec: ModelSpec, num_blocks: int) -> StepModel:
     """The model of `config.model` on the backend that `config.backend` asks for.
 
-    Raises BadWeights, and NativeUnavailable where "native" is asked for and cannot be had.
+    Raises BadWeights, NativeUnavailable where "native" is asked for and cannot be had, and InvalidConfig
+    for what only the native backend has.
     """
     if config.backend == "reference":
+        _refuse_int8(config)
         return _open_reference(config, spec, num_blocks)
     try:
         return _open_native(config, spec, num_blocks)
     except NativeUnavailable as error:
         if config.backend == "native":
             raise
+        _refuse_int8(config, error)
         logger.warning("the reference backend serves, several times slower than the native one: %s", error)
         return _open_reference(config, spec, num_blocks)
 
@@ -61,11 +64,20 @@ def open_model(config: EngineConfig, spec: ModelSpec, num_blocks: int) -> StepMo
 def _open_native(config: EngineConfig, spec: ModelSpec, num_blocks: int) -> NativeModel:
     threads = config.threads or torch.get_num_threads()
     dtype = DTYPES[config.dtype]
-    model = NativeModel(spec, dtype, num_blocks, max_rank=config.max_lora_rank, threads=threads)
+    model = NativeModel(
+        spec, dtype, num_blocks, max_rank=config.max_lora_rank, threads=threads, weights=config.weights
+    )
     model.load(config.model)
     # What is left to torch, sampling, is small; its threads would go on spinning into the next step.
     torch.set_num_threads(1)
     return model
+
+
+def _refuse_int8(config: EngineConfig, cause: NativeUnavailable | None = None) -> None:
+    """The reference backend serves the model as it is, or refuses."""
+    if config.weights != "model":
+        allowed = f"weights is {config.weights!r}; the reference backend allows 'model'"
+        raise InvalidConfig(allowed if cause is None else f"{allowed}, and {cause}")
 
 
 def _open_reference(config: EngineConfig, spec: ModelSpec, num_blocks: int) -> ReferenceModel:

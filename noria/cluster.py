@@ -66,6 +66,7 @@ def engine_config(model: ModelSettings, folder: Path) -> EngineConfig:
         model=folder,
         dtype=model.dtype,
         backend=model.backend,
+        weights=model.weights,
         kv_bytes=model.kv_bytes,
         max_model_len=model.max_model_len,
         max_num_seqs=model.max_num_seqs,

@@ -43,6 +43,7 @@ LEVEL_FLAGS: Mapping[str, tuple[str, ...]] = {
         "-mavx512dq",
         "-mavx512vl",
         "-mavx512bf16",
+        "-mavx512vnni",
     ),
 }
 """Instruction sets beyond plain x86-64, by the only files that may use them."""

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from engine.config import Form
 from engine.errors import NativeUnavailable
 from engine.lora import AdapterWeights, fit_pair
 from engine.models.rope import Rope
@@ -51,10 +52,11 @@ class NativeModel:
         *,
         max_rank: int,
         threads: int,
+        weights: Form = "model",
         level: Level = "best",
         cache: Path | None = None,
     ) -> None:
-        """Weights are zero until `load`. Raises NativeUnavailable."""
+        """Weights are zero until `load`, which keeps them in the form `weights`. Raises NativeUnavailable."""
         if not spec.native:
             raise NativeUnavailable(f"there are no kernels for the family {spec.family}")
         if spec.head_dim > MAX_HEAD_DIM or spec.head_dim % 2:
@@ -70,7 +72,7 @@ class NativeModel:
         self._library = open_library(cache or default_cache())
         if LEVELS[level] > self._library.noria_level():
             raise NativeUnavailable(f"the processor cannot run the {level} kernels")
-        self._handle = self._create(num_blocks, threads, level)
+        self._handle = self._create(num_blocks, threads, weights, level)
         weakref.finalize(self, self._library.noria_destroy, self._handle)
 
     def load(self, folder: Path) -> None:
@@ -131,12 +133,13 @@ class NativeModel:
             raise MemoryError(f"no memory for {name} of an adapter")
         return taken
 
-    def _create(self, num_blocks: int, threads: int, level: Level) -> int:
+    def _create(self, num_blocks: int, threads: int, weights: Form, level: Level) -> int:
         spec, rope = self.spec, Rope(self.spec.rope, self.spec.head_dim)
         inverse = rope.inverse.to(torch.float32).contiguous()
         windows = np.array([window or 0 for window in spec.windows], np.int32)
         settings = Spec(
             float32=self._dtype is torch.float32,
+            int8_weights=weights == "int8",
             level=LEVELS[level],
             threads=threads,
             hidden=spec.hidden_size,

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -83,6 +83,7 @@ def engine_load(
     shared_prefix: Shared = 0,
     adapters: Annotated[int, typer.Option(min=0, help="Random adapters that requests take in turn.")] = 0,
     rank: Annotated[int, typer.Option(min=1, help="Their rank.")] = 16,
+    int8: Annotated[bool, typer.Option("--int8", help="Weights in int8.")] = False,
     rounds: Rounds = 3,
     json: Json = None,
 ) -> None:
@@ -90,13 +91,16 @@ def engine_load(
     from bench.inprocess import measure
     from bench.loads import make_load
     from bench.report import write_json
+    from engine import EngineConfig
 
     load = make_load(streams, requests, prompt, output, shared_prefix)
+    weights: Literal["model", "int8"] = "int8" if int8 else "model"
+    config = EngineConfig(model=model, adapter_slots=adapters, max_lora_rank=rank, weights=weights)
     with _progress(load.label, rounds * load.requests) as on_done:
-        found = measure(model, load, adapters, rank, rounds, on_done)
+        found = measure(config, load, rounds, on_done)
     _show(found)
     if json:
-        write_json(json, {"adapters": adapters, "rank": rank, **found.as_dict()})
+        write_json(json, {"adapters": adapters, "rank": rank, "weights": weights, **found.as_dict()})
 
 
 @app.command()

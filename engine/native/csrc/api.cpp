@@ -26,7 +26,8 @@ int32_t noria_level() {
     __builtin_cpu_init();
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-        __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("fma"))
+        __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vnni") &&
+        __builtin_cpu_supports("fma"))
         return 2;
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? 1 : 0;
 }

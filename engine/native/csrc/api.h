@@ -8,7 +8,8 @@ extern "C" {
 
 struct noria_spec {
     int32_t float32;  // element type: 1 float, 0 bf16
-    int32_t level;    // instruction set: 0 the best there is, 1 AVX2, 2 AVX-512 with BF16
+    int32_t int8_weights;  // matrices are quantised when they are put
+    int32_t level;    // instruction set: 0 the best there is, 1 AVX2, 2 AVX-512 with BF16 and VNNI
     int32_t threads;
     int32_t hidden, inner, layers, heads, kv_heads, head_dim, vocab;
     int32_t tied;     // the head is the embedding
@@ -46,7 +47,7 @@ struct noria_batch {
 
 struct noria_model;
 
-// 0: none that the kernels need, 1: AVX2, 2: AVX-512 with BF16.
+// 0: none that the kernels need, 1: AVX2, 2: AVX-512 with BF16 and VNNI.
 __attribute__((visibility("default"))) int32_t noria_level();
 __attribute__((visibility("default"))) noria_model* noria_create(const noria_spec*, char* error, int32_t size);
 __attribute__((visibility("default"))) void noria_destroy(noria_model*);

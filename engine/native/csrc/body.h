@@ -2,14 +2,16 @@
 
 #include "lanes.h"
 #include "activations.h"
+#include "quantise.h"
 #include "gemm.h"
+#include "gemm_int8.h"
 #include "rows.h"
 #include "attention.h"
 #include "choice.h"
 
 template <class T>
 constexpr Kernels table() {
-    return {&embed<T>,  &normalise<T>, &multiply<T>, &shrink<T>,         &expand<T>,
+    return {&embed<T>,  &normalise<T>, &quantise<T>, &multiply<T>, &shrink<T>,         &expand<T>,
             &gate<T>,   &prepare<T>,   &attend<T>,   &best,         sizeof(Scratch<T>)};
 }
 

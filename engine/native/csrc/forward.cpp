@@ -9,7 +9,7 @@ namespace {
 
 constexpr int kRowChunk = 192;      // rows of one item of a product: they stay in the cache from panel to panel
 constexpr int kStreamRows = 4;      // a product of so few only waits for memory, which the processor fetches itself
-constexpr int kPhasesOfLayer = 13;  // at most; with embedding, norm, head and choice beside them
+constexpr int kPhasesOfLayer = 17;  // at most; with embedding, norm, head and choice beside them
 
 }  // namespace
 
@@ -157,9 +157,14 @@ void Forward::multiply(Worker& worker, Product product, int rows, const Matrix* 
     const Matrix& matrix = *product.matrix;
     const int shrinks = deltas == nullptr ? 0 : static_cast<int>(deltas->shrinks.size());
     const int chunks = (rows + kRowChunk - 1) / kRowChunk;
+    const bool own = rows <= kPrivateRows;
+    if (matrix.int8 && !own) quantise_shared(worker, product, rows);
     bool prepared = false;
     worker.phase(shrinks + matrix.panels * chunks, [&](int item, int following) {
-        if (!prepared) ready(product);
+        if (!prepared) {
+            ready(product);
+            if (matrix.int8 && own) quantise_own(worker, product, rows);
+        }
         prepared = true;
         if (item < shrinks) return shrink(deltas->shrinks[item], {product.x, product.x_stride});
         const int panel = (item - shrinks) % matrix.panels, chunk = (item - shrinks) / matrix.panels;
@@ -171,6 +176,25 @@ void Forward::multiply(Worker& worker, Product product, int rows, const Matrix* 
             next = after->panel(worker.first_of(after->panels));
         kernels_.multiply(product, panel, first, end - first, next);
     });
+}
+
+void Forward::quantise_shared(Worker& worker, Product& product, int rows) {
+    worker.phase(rows, [&](int row, int) { quantise(worker, product, row, space_.quantised); });
+    product.quantised = space_.quantised;
+    product.quantised_stride = space_.quantised_stride;
+}
+
+void Forward::quantise_own(Worker& worker, Product& product, int rows) {
+    uint8_t* own = space_.own_quantised + worker.thread() * kPrivateRows * space_.quantised_stride;
+    for (int row = 0; row < rows; ++row) quantise(worker, product, row, own);
+    product.quantised = own;
+    product.quantised_stride = space_.quantised_stride;
+}
+
+void Forward::quantise(const Worker& worker, const Product& product, int row, uint8_t* rows) {
+    const char* x = static_cast<const char*>(product.x) + row * product.x_stride * model_.element();
+    float* turned = space_.turned + worker.thread() * space_.turned_stride;
+    kernels_.quantise(x, product.matrix->in, turned, rows + row * space_.quantised_stride);
 }
 
 void Forward::shrink(const Delta& delta, const Input& input) {

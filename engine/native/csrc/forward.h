@@ -44,6 +44,10 @@ private:
     template <class Ready>
     void multiply(Worker& worker, Product product, int rows, const Matrix* after, const GroupDeltas* deltas,
                   Ready ready);
+    // The rows of a product in int8: each by one thread for all, or all by each thread for itself.
+    void quantise_shared(Worker& worker, Product& product, int rows);
+    void quantise_own(Worker& worker, Product& product, int rows);
+    void quantise(const Worker& worker, const Product& product, int row, uint8_t* rows);
     void expand(Worker& worker, const GroupDeltas* deltas, float* y, long y_stride);
     void shrink(const Delta& delta, const Input& input);
     void prepare(const Heads& heads, const Layer& layer, int row, int kv_head);

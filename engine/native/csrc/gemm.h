@@ -97,6 +97,9 @@ __attribute__((noinline)) void panel_rows(const Product& p, int panel, int first
     deliver<M, T>(sums, p, panel, first);
 }
 
+template <int M, class T>
+void int8_rows(const Product& p, int panel, int first, Fetch fetch);  // in gemm_int8.h
+
 // Rows in runs of nearly equal length. A panel has eight cache lines for every four steps of the inner loop:
 // a single run fetches all of the next panel, the first two of several fetch half of it each.
 template <class T>
@@ -108,7 +111,9 @@ void multiply(const Product& p, int panel, int first, int rows, const char* next
         const int lines = next == nullptr || run > 1 ? 0 : runs == 1 ? 8 : 4;
         const Fetch fetch = {lines == 0 ? nullptr : next + run * half, lines};
         with_rows<kRows>(count, [&](auto m) __attribute__((always_inline)) {
-            panel_rows<decltype(m)::value, T>(p, panel, first + low, fetch);
+            constexpr int M = decltype(m)::value;
+            p.matrix->int8 ? int8_rows<M, T>(p, panel, first + low, fetch)
+                           : panel_rows<M, T>(p, panel, first + low, fetch);
         });
     }
 }

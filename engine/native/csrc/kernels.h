@@ -19,17 +19,33 @@ constexpr int kPanel = 32;      // output columns of one panel of a matrix
 constexpr int kChunk = 64;      // tokens of one turn of the online softmax, aligned at absolute positions
 constexpr int kTile = 12;       // rows of one attention item
 constexpr int kMaxHeadDim = 256;
+constexpr int kTurn = 64;       // columns that are turned together before they are quantised
+constexpr float kTurnGain = 8;  // how much longer a turned row is
+constexpr int kRowHead = 64;    // bytes of a quantised row before its numbers; the first four are its scale
+constexpr float kSmallest = 1e-30f;  // a turned row that nowhere reaches this counts as zero
+
+// Behind the int8 weights of a panel, for each of its columns.
+struct PanelEnd {
+    float scales[kPanel];
+    int32_t shifts[kPanel];  // 128 times the sum of its weights
+};
 
 // Matrix [n, k] in panels of 32 columns: bf16 [n/32][k/2][32][2], float [n/32][k][32]; padded with zeros.
+// int8: turned as in quantise.h, [n/32] of [k/4][32][4] and a PanelEnd.
 struct Matrix {
     void* weights = nullptr;
     float* bias = nullptr;  // [panels * 32], or none
+    bool int8 = false;
     int n = 0;
-    int k = 0;              // even
+    int in = 0;             // numbers of a row that it multiplies, even
+    int k = 0;              // the same up to whole lanes, or turns
     int panels = 0;
     long panel_bytes = 0;
 
-    const char* panel(long index) const { return static_cast<const char*>(weights) + index * panel_bytes; }
+    char* panel(long index) const { return static_cast<char*>(weights) + index * panel_bytes; }
+    PanelEnd& panel_end(long index) const {
+        return *reinterpret_cast<PanelEnd*>(panel(index + 1) - sizeof(PanelEnd));
+    }
 };
 
 enum class Into {
@@ -48,6 +64,8 @@ struct Product {
     void* gated;  // T, for kGated
     long gated_stride;
     Into into;
+    const uint8_t* quantised = nullptr;  // the rows of x as `quantise` makes them, for an int8 matrix
+    long quantised_stride = 0;
 };
 
 // A matrix of an adapter in panels of 16 columns: bf16 [n/16][k/2][16][2], float [n/16][k][16].
@@ -114,6 +132,8 @@ struct Attend {
 struct Kernels {
     void (*embed)(const Embed&, int token, float* out);
     void (*normalise)(const Norm&, const float* x, void* out);
+    // A row of `width` numbers T, even, to int8; `turned` has room for them up to whole turns.
+    void (*quantise)(const void* row, int width, float* turned, uint8_t* to);
     // Rows first .. first + rows - 1 of one panel; `next` is fetched into the cache meanwhile (or none).
     void (*multiply)(const Product&, int panel, int first, int rows, const char* next);
     void (*shrink)(const Narrow&, const void* x, long x_stride, int rows, void* out, long out_stride);

@@ -9,6 +9,7 @@
 namespace noria {
 namespace avx2 {
 #include "vec_avx2.h"
+#include "int8_avx2.h"
 #include "body.h"
 }  // namespace avx2
 

@@ -1,4 +1,4 @@
-// The kernels for processors with AVX-512 F, BW, DQ, VL and BF16. Compiled with those instructions on, so
+// The kernels for processors with AVX-512 F, BW, DQ, VL, BF16 and VNNI. Compiled with those instructions on, so
 // nothing here may be reached before the processor has been asked, and nothing here may define a symbol
 // that another file shares: hence no standard library beyond <cstdint>.
 #include <immintrin.h>
@@ -11,6 +11,7 @@
 namespace noria {
 namespace avx512 {
 #include "vec_avx512.h"
+#include "int8_avx512.h"
 #include "body.h"
 }  // namespace avx512
 

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "pack.h"
+#include "pack_int8.h"
 
 namespace noria {
 
@@ -63,9 +64,12 @@ void Model::lay_out(Arena* arena) {
 
 void Model::lay_matrix(Arena* arena, Matrix& matrix, int n, int k, bool bias) {
     matrix.n = n;
-    matrix.k = rounded(k, 2);
+    matrix.int8 = spec.int8_weights != 0;
+    matrix.in = rounded(k, 2);
+    matrix.k = rounded(k, matrix.int8 ? kTurn : 2);
     matrix.panels = rounded(n, kPanel) / kPanel;
-    matrix.panel_bytes = static_cast<long>(kPanel) * matrix.k * element();
+    matrix.panel_bytes = matrix.int8 ? static_cast<long>(kPanel) * matrix.k + sizeof(PanelEnd)
+                                     : static_cast<long>(kPanel) * matrix.k * element();
     const size_t bytes = matrix.panels * matrix.panel_bytes, bias_bytes = matrix.panels * kPanel * sizeof(float);
     counted_ += Arena::rounded(bytes) + (bias ? Arena::rounded(bias_bytes) : 0);
     if (arena == nullptr) return;
@@ -142,6 +146,8 @@ void Model::put(int layer, int part, const void* source) {
         default: break;
     }
     const Place at = place(layer, part);
+    if (at.matrix->int8)
+        return pack_int8({float32, source, at.n, part_in(part), at.matrix, at.first, at.pitch}, team);
     pack({float32, source, at.n, part_in(part), at.matrix->weights, kPanel, at.matrix->k, at.first, at.pitch}, team);
 }
 

@@ -7,6 +7,7 @@ void embed(const Embed& e, int token, float* out) {
         for (int i = 0; i < e.width; ++i) out[i] = wide(row[i]);
         return;
     }
+    if (e.panels->int8) return embed_int8(*e.panels, token, e.width, out);
     // The head's weights serve as embedding too: one column of a panel.
     const T* column = reinterpret_cast<const T*>(e.panels->panel(token / kPanel)) + token % kPanel * kPack<T>;
     for (int i = 0; i < e.width; i += kPack<T>, column += kPanel * kPack<T>)

@@ -19,6 +19,9 @@ Workspace::Workspace(const Model& model) : model_(model), element_(model.element
     seen_stride = odd_lines(heads.heads * heads.head_dim, element_);
     gate_up_stride = odd_lines(layer.gate_up.panels * kPanel, 4);
     gated_stride = odd_lines(layer.gate_up.panels * 16, element_);
+    const int widest = std::max({layer.qkv.k, layer.o.k, layer.down.k});
+    quantised_stride = model.spec.int8_weights ? odd_lines(kRowHead + widest, 1) : 0;
+    turned_stride = model.spec.int8_weights ? odd_lines(widest, 4) : 0;
     scratch_stride = Arena::rounded(model.kernels.scratch_bytes);
 }
 
@@ -54,6 +57,9 @@ void Workspace::place(Arena* arena) {
     gate_up = floats(rank_ == 0 ? 0 : rows * gate_up_stride);
     gated = take(rows * gated_stride * element_);
     inner = take(3 * rows * inner_stride * element_);
+    quantised = static_cast<uint8_t*>(take(rows * quantised_stride));
+    own_quantised = static_cast<uint8_t*>(take(model_.team.size() * kPrivateRows * quantised_stride));
+    turned = floats(model_.team.size() * turned_stride);
     cos = floats(rows * half);
     sin = floats(rows * half);
     scratch = static_cast<char*>(take(model_.team.size() * scratch_stride));

@@ -25,6 +25,7 @@ public:
     }
 
     long hidden_stride, normed_stride, fused_stride, seen_stride, gate_up_stride, gated_stride, inner_stride = 0;
+    long quantised_stride, turned_stride;
     float* hidden;   // residual stream
     void* normed;    // what a product reads, shared by the threads
     void* own;       // the same for few rows: [threads][kPrivateRows]
@@ -36,6 +37,9 @@ public:
     float* gate_up;  // with adapters only
     void* gated;
     void* inner;  // A x of up to three modules: [3][rows]
+    uint8_t* quantised;      // rows that an int8 matrix reads, shared by the threads
+    uint8_t* own_quantised;  // the same for few rows: [threads][kPrivateRows]
+    float* turned;           // one row of them under way: [threads]
     float* cos;   // [rows][head_dim / 2]
     float* sin;
     char* scratch;  // [threads][scratch_stride] of the attention kernel

@@ -15,7 +15,7 @@ from engine.backends import DTYPES
 from engine.config import EngineConfig, blocks_for
 from engine.lora import AdapterWeights, LoraPair
 from engine.modelspec import ModelSpec, read_spec
-from engine.native.model import Level, NativeModel
+from engine.native.model import NativeModel
 from engine.records import ScheduledSeq
 from engine.runner import Runner, build_runner
 from tests.unit.engine.conftest import Row
@@ -30,13 +30,10 @@ class KeptLogits(NativeModel):
         return self.scores(seqs).logits.clone()
 
 
-def native(
-    folder: Path, *, dtype: str = "float32", threads: int = 2, level: Level = "best", max_rank: int = 64
-) -> KeptLogits:
-    """The native model of `folder`, its weights loaded."""
-    model = KeptLogits(
-        read_spec(folder), DTYPES[dtype], NUM_BLOCKS, max_rank=max_rank, threads=threads, level=level
-    )
+def native(folder: Path, *, dtype: str = "float32", **settings: Any) -> KeptLogits:
+    """The native model of `folder`, its weights loaded; settings as NativeModel takes them."""
+    usual: dict[str, Any] = {"threads": 2, "max_rank": 64}
+    model = KeptLogits(read_spec(folder), DTYPES[dtype], NUM_BLOCKS, **usual | settings)
     model.load(folder)
     return model
 

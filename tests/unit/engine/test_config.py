@@ -42,6 +42,7 @@ def test_defaults_are_valid() -> None:
         ({"policy": "hope"}, "policy is 'hope'; allowed: 'max_utilization', 'guaranteed_no_evict'"),
         ({"watermark": 1.0}, "watermark is 1.0; 0 to less than 1"),
         ({"watermark": -0.1}, "watermark is -0.1; 0 to less than 1"),
+        ({"weights": "int4"}, "weights is 'int4'; allowed: 'model', 'int8'"),
         ({"dtype": "int8"}, "dtype is 'int8'; allowed: 'float32', 'bfloat16'"),
     ],
 )

@@ -12,7 +12,7 @@ import torch
 
 from engine.config import EngineConfig
 from engine.engine import Engine
-from engine.errors import NativeUnavailable
+from engine.errors import InvalidConfig, NativeUnavailable
 from engine.modelspec import read_spec
 from engine.native import build as building
 from engine.native.model import NativeModel
@@ -77,6 +77,16 @@ def test_auto_falls_back_with_one_line(
 def test_native_that_cannot_be_had_is_refused(tiny: Tiny, no_compiler: None) -> None:
     with pytest.raises(NativeUnavailable, match=r"no C\+\+ compiler is installed"):
         build_runner(config(tiny("llama"), backend="native"))
+
+
+def test_int8_is_refused_where_the_reference_would_serve(tiny: Tiny) -> None:
+    with pytest.raises(InvalidConfig, match="weights is 'int8'; the reference backend allows 'model'"):
+        build_runner(config(tiny("llama"), backend="reference", weights="int8"))
+
+
+def test_int8_does_not_fall_back(tiny: Tiny, no_compiler: None) -> None:
+    with pytest.raises(InvalidConfig, match=r"allows 'model', and no C\+\+ compiler is installed"):
+        build_runner(config(tiny("llama"), weights="int8"))
 
 
 def test_building_ahead_is_silent_where_it_can(capsys: pytest.CaptureFixture[str]) -> None:

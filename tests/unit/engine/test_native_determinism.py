@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -17,16 +18,21 @@ LENGTHS = [1, 5, 16, 17, 33, 64, 65, 100, 130, 47]
 SLOTS = [0, 1, 2, 0, 3, 1, 0, 2, 2, 1]
 ALL = [f"self_attn.{x}_proj" for x in "qkvo"] + [f"mlp.{x}_proj" for x in ("gate", "up", "down")]
 
-kinds = pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+KINDS: dict[str, dict[str, Any]] = {
+    "float32": {"dtype": "float32"},
+    "bfloat16": {"dtype": "bfloat16"},
+    "int8": {"dtype": "bfloat16", "weights": "int8"},
+}
+kinds = pytest.mark.parametrize("kind", KINDS)
 levels = pytest.mark.parametrize("level", ["best", "avx2"])
 windows = pytest.mark.parametrize("window", [0, 20])
 
 
 def model_of(
-    folder: Path, window: int, dtype: str, level: Level, threads: int = 2, adapters: bool = False
+    folder: Path, window: int, kind: str, level: Level, threads: int = 2, adapters: bool = False
 ) -> KeptLogits:
     shape = Shape(**{**vars(SHAPE), "window": window, "family": "Mistral"})
-    model = native(save_drawn(shape, folder), dtype=dtype, level=level, threads=threads)
+    model = native(save_drawn(shape, folder), level=level, threads=threads, **KINDS[kind])
     if adapters:
         for slot, rank in ((1, 4), (2, 16), (3, 7)):
             model.load_adapter(slot, adapter(model.spec, rank, slot, ALL if slot < 3 else ALL[:3]))
@@ -42,9 +48,9 @@ def whole(model: KeptLogits, rows: list[Row]) -> torch.Tensor:
 @windows
 @pytest.mark.parametrize("adapters", [False, True], ids=["base", "adapters"])
 def test_alone_equals_in_company(
-    tmp_path: Path, window: int, dtype: str, level: Level, adapters: bool
+    tmp_path: Path, window: int, kind: str, level: Level, adapters: bool
 ) -> None:
-    model = model_of(tmp_path, window, dtype, level, adapters=adapters)
+    model = model_of(tmp_path, window, kind, level, adapters=adapters)
     rows = make_rows(LENGTHS, 100, seed=1, slots=SLOTS if adapters else ())
     together = whole(model, rows)
     for index, row in enumerate(rows):
@@ -54,8 +60,8 @@ def test_alone_equals_in_company(
 @kinds
 @levels
 @windows
-def test_pieces_equal_the_whole(tmp_path: Path, window: int, dtype: str, level: Level) -> None:
-    model = model_of(tmp_path, window, dtype, level, adapters=True)
+def test_pieces_equal_the_whole(tmp_path: Path, window: int, kind: str, level: Level) -> None:
+    model = model_of(tmp_path, window, kind, level, adapters=True)
     rows = make_rows([130, 97], 100, seed=2, slots=[0, 2])
     want = whole(model, rows)
     draw = random.Random(3)
@@ -70,8 +76,8 @@ def test_pieces_equal_the_whole(tmp_path: Path, window: int, dtype: str, level: 
 
 
 @kinds
-def test_decode_beside_a_prefill_equals_decode_alone(tmp_path: Path, dtype: str) -> None:
-    model = model_of(tmp_path, 0, dtype, "best", adapters=True)
+def test_decode_beside_a_prefill_equals_decode_alone(tmp_path: Path, kind: str) -> None:
+    model = model_of(tmp_path, 0, kind, "best", adapters=True)
     rows = make_rows([60, 80, 90], 100, seed=4, slots=[0, 0, 1])
     model.logits([row.span(0, len(row.token_ids) - 1, samples=False) for row in rows[:2]])
     alone = [model.logits([row.span(len(row.token_ids) - 1, 1)])[0] for row in rows[:2]]
@@ -80,10 +86,10 @@ def test_decode_beside_a_prefill_equals_decode_alone(tmp_path: Path, dtype: str)
 
 
 @kinds
-def test_number_of_threads_changes_nothing(tmp_path: Path, dtype: str) -> None:
+def test_number_of_threads_changes_nothing(tmp_path: Path, kind: str) -> None:
     rows = make_rows(LENGTHS, 100, seed=5, slots=SLOTS)
     results = [
-        whole(model_of(tmp_path, 20, dtype, "best", threads=threads, adapters=True), rows)
+        whole(model_of(tmp_path, 20, kind, "best", threads=threads, adapters=True), rows)
         for threads in (1, 2, 5)
     ]
     assert all(torch.equal(result, results[0]) for result in results)
