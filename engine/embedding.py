@@ -21,8 +21,8 @@ from engine.config import Dtype
 from engine.errors import InvalidParameter, PromptTooLong
 from engine.models import load_decoder
 from engine.models.base import ForwardBatch
-from engine.models.bert import ARCHITECTURE, load_encoder, read_encoder_spec
-from engine.modelspec import read_json, read_spec
+from engine.models.bert import load_encoder, read_encoder_spec
+from engine.modelspec import is_encoder, read_spec
 from engine.pooling import Pooling, pool, read_pooling
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -48,7 +48,7 @@ class Embedder:
         pooling: None for what the folder asks for; without such a word, the mean over the tokens of an
         encoder and the last token of a decoder. Raises UnsupportedModel or BadWeights.
         """
-        encodes = ARCHITECTURE in read_json(folder / "config.json").get("architectures", [])
+        encodes = is_encoder(folder)
         self._pooling = pooling or read_pooling(folder, "mean" if encodes else "last")
         self._states: _States = (_Encoder if encodes else _Decoder)(folder, _DTYPES[dtype])
         self._normalize = normalize

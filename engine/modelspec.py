@@ -18,6 +18,9 @@ from engine.families import FAMILIES, Family
 from engine.layer_modules import LLAMA, ExpertSpec, Groups, module_shapes
 from engine.ropespec import Json, RopeSpec
 
+ENCODERS = ("BertModel",)
+"""Architectures that only embed: no ModelSpec describes them, and nothing ends their texts."""
+
 DTYPE_BYTES: Mapping[str, int] = {"float32": 4, "bfloat16": 2}
 
 
@@ -124,6 +127,11 @@ def read_spec(folder: Path, *, headless: bool = False) -> ModelSpec:
     if headless:
         facts["tie_embeddings"] = True
     return ModelSpec(**{**facts, **family.facts(config, layers)})
+
+
+def is_encoder(folder: Path) -> bool:
+    """Whether `folder` holds one of ENCODERS. Raises UnsupportedModel where config.json cannot be read."""
+    return not set(ENCODERS).isdisjoint(read_json(folder / "config.json").get("architectures") or ())
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -1,8 +1,9 @@
 """Bytes behind each token id, and text made from them piece by piece. Knows nothing of stop strings.
 
-Two kinds of vocabulary: byte-level BPE (GPT-2's printable stand-ins for bytes) and SentencePiece with
-byte fallback ("▁" for a space, "<0x0A>" for a byte). In both, text is the UTF-8 reading of the tokens'
-bytes one after another, with U+FFFD for what is no UTF-8.
+Three kinds of vocabulary: byte-level BPE (GPT-2's printable stand-ins for bytes), SentencePiece with
+byte fallback ("▁" for a space, "<0x0A>" for a byte), and an encoder's WordPiece ("##" for what goes on a
+word; case and spaces of the text are lost). In all, text is the UTF-8 reading of the tokens' bytes one after
+another, with U+FFFD for what is no UTF-8.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class TokenText:
     """Token strings of one vocabulary, turned into bytes."""
 
     def __init__(self, decoder: Mapping[str, Any] | None, token_of: Callable[[int], str | None]) -> None:
-        """decoder: that part of tokenizer.json. Raises UnsupportedModel for one that is neither kind."""
+        """decoder: that part of tokenizer.json. Raises UnsupportedModel for one that is no such kind."""
         self._token_of = token_of
         self._known: dict[int, bytes] = {}
         steps = _steps(decoder)
@@ -51,10 +52,12 @@ class TokenText:
             self._encode, self._strip = _byte_level, False
         elif "ByteFallback" in steps and set(steps) <= {"Replace", "ByteFallback", "Fuse", "Strip"}:
             self._encode, self._strip = _byte_fallback, "Strip" in steps
+        elif steps == ["WordPiece"]:
+            self._encode, self._strip = _word_piece, True
         else:
             raise UnsupportedModel(
                 f"tokenizer decoder {'+'.join(steps)} is not supported; "
-                "supported: ByteLevel, or Replace+ByteFallback+Fuse with Strip or without"
+                "supported: ByteLevel, Replace+ByteFallback+Fuse with Strip or without, WordPiece"
             )
 
     def bytes_of(self, token_id: int) -> bytes:
@@ -88,6 +91,10 @@ def _byte_fallback(token: str) -> bytes:
     if match := _BYTE_TOKEN.match(token):
         return bytes([int(match[1], 16)])
     return token.replace("▁", " ").encode()
+
+
+def _word_piece(token: str) -> bytes:
+    return token.removeprefix("##").encode() if token.startswith("##") else f" {token}".encode()
 
 
 def _byte_stand_ins() -> dict[str, int]:

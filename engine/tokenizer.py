@@ -11,7 +11,7 @@ import tokenizers
 
 from engine.chat_template import ChatTemplate
 from engine.errors import InvalidParameter, NoChatTemplate, UnsupportedModel
-from engine.modelspec import read_spec
+from engine.modelspec import is_encoder, read_spec
 from engine.token_text import TextStream, TokenText
 
 _SPECIAL = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
@@ -34,7 +34,8 @@ class Tokenizer:
         added = self._encoder.get_added_tokens_decoder()
         self._special_ids = frozenset(id_ for id_, token in added.items() if token.special)
         self._templates = _templates(folder, config)
-        self.eos_ids = frozenset(read_spec(folder).eos_token_ids)
+        spec = None if is_encoder(folder) else read_spec(folder, headless=True)
+        self.eos_ids = frozenset(spec.eos_token_ids if spec else ())
 
     @property
     def vocab_size(self) -> int:

@@ -23,7 +23,6 @@ from engine.models.mlp import ACTIVATIONS
 from engine.models.norms import Norm, layer_norm
 from engine.modelspec import read_json
 
-ARCHITECTURE = "BertModel"
 _ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "relu": "relu"}
 _ONLY: dict[str, tuple[object, ...]] = {
     "hidden_act": tuple(_ACTIVATIONS),

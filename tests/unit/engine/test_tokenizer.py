@@ -74,10 +74,10 @@ def test_missing_file_is_named(tmp_path: Path, missing: str) -> None:
 
 def test_unknown_decoder_is_named(tmp_path: Path) -> None:
     raw = json.loads(byte_level_encoder().to_str())
-    raw["decoder"] = {"type": "WordPiece", "prefix": "##", "cleanup": True}
+    raw["decoder"] = {"type": "CTC", "pad_token": "-", "word_delimiter_token": "|", "cleanup": True}
     write_tokenizer(tmp_path, byte_level_encoder())
     (tmp_path / "tokenizer.json").write_text(json.dumps(raw))
-    with pytest.raises(UnsupportedModel, match="WordPiece is not supported; supported: ByteLevel"):
+    with pytest.raises(UnsupportedModel, match="CTC is not supported; supported: ByteLevel"):
         Tokenizer(tmp_path)
 
 
