@@ -1,7 +1,7 @@
 """The serving app as a whole: built for Ray Serve, deployed on the cluster this process is connected to.
 
 Door (gateways)  ->  EngineReplica of each base model      over the data plane
-     both        ->  Directory                             over Ray Serve handles, once a second
+     both        ->  Directory                             over Ray Serve handles, every two seconds
 """
 
 import logging

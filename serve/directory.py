@@ -1,7 +1,7 @@
 """Who is there: replicas say where they listen and how they fare, gateways say which registry they route by.
 
-Soft state only. Everybody reports every second and is forgotten after TTL_S; a directory that is started
-anew is complete again within a second, and meanwhile gateways keep the connections they have.
+Soft state only. Everybody reports every two seconds and is forgotten after TTL_S; a directory that is started
+anew is complete again by then, and meanwhile gateways keep the connections they have.
 """
 
 import time
@@ -11,8 +11,8 @@ from typing import Any
 
 from engine.records import EngineStats
 
-REPORT_EVERY_S = 1.0
-TTL_S = 5.0
+REPORT_EVERY_S = 2.0
+TTL_S = 7.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

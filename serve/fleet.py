@@ -10,12 +10,17 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from serve.directory import REPORT_EVERY_S, ReplicaReport, View
+from serve.directory import ReplicaReport, View
 from serve.errors import NoReplica, ReplicaLost
 from serve.link.client import ReplicaLink, connect
 
 # An adapter that is not resident costs its load: so many requests in flight are better than that.
 LOAD_PENALTY = 8
+
+SETTLED_EVERY_S = 1.0
+"""How often the directory is asked while there is a connection to every replica that it names."""
+UNSETTLED_EVERY_S = 0.25
+"""How often while there is not: at the start, and when a replica has gone."""
 
 Exchange = Callable[[], Awaitable[View]]
 Connect = Callable[[str, int, str], Awaitable[ReplicaLink]]
@@ -110,7 +115,12 @@ class Fleet:
                 await self.refresh()
             except Exception as error:  # whatever a Ray handle raises while the directory is being restarted
                 logger.warning("directory away: %r", error, extra={"action": "directory_away"})
-            await asyncio.sleep(REPORT_EVERY_S / 2)
+            await asyncio.sleep(SETTLED_EVERY_S if self._settled else UNSETTLED_EVERY_S)
+
+    @property
+    def _settled(self) -> bool:
+        alive = {name for name, member in self._members.items() if member.link.alive}
+        return bool(alive) and alive == {report.replica for report in self.view.replicas}
 
     def _apply(self, reports: Sequence[ReplicaReport]) -> None:
         for name in [name for name, member in self._members.items() if not member.link.alive]:

@@ -1,7 +1,7 @@
 """The deployment of one base model: an engine, its adapters, and a listener for the gateways.
 
-One process is one replica. It tells the directory every second where it listens and how it fares. Adapters
-come on demand: a replica that starts anew loads each when the first request for it arrives.
+One process is one replica. It tells the directory every two seconds where it listens and how it fares.
+Adapters come on demand: a replica that starts anew loads each when the first request for it arrives.
 """
 
 import asyncio

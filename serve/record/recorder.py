@@ -21,7 +21,7 @@ from serve.record.reader import Batch, SpoolReader
 from serve.record.spool import SpoolWriter, plain, try_lock
 
 BATCH_ENTRIES = 500
-IDLE_S = 0.2
+IDLE_S = 0.5
 ADOPT_EVERY_S = 5.0
 MAX_BACKOFF_S = 5.0
 REFUSED_FOLDER = "refused"

@@ -34,15 +34,22 @@ class World:
         self.view = View()
         self.links: dict[int, Link] = {}
         self.unreachable: set[int] = set()
+        self.asked = 0
+        self.asked_often = asyncio.Event()
+        self.connected = asyncio.Event()
         self.fleet = Fleet(self.exchange, "token", connect=self.connect)
 
     async def exchange(self) -> View:
+        self.asked += 1
+        if self.asked >= 5:
+            self.asked_often.set()
         return self.view
 
     async def connect(self, host: str, port: int, token: str) -> ReplicaLink:
         if port in self.unreachable:
             raise ReplicaLost
         self.links[port] = Link()
+        self.connected.set()
         return cast(ReplicaLink, self.links[port])
 
     async def see(self, *reports: ReplicaReport) -> None:
@@ -165,3 +172,21 @@ async def test_a_call_that_nobody_answers_fails() -> None:
     world.links[1].answer = ReplicaLost()
     with pytest.raises(NoReplica):
         await world.fleet.call_all("m", "load", "d")
+
+
+async def test_the_directory_is_asked_often_only_until_every_replica_is_connected(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("serve.fleet.UNSETTLED_EVERY_S", 0.001)
+    monkeypatch.setattr("serve.fleet.SETTLED_EVERY_S", 3600.0)
+    world = World()
+    world.view, world.unreachable = View((report(1),), 0), {1}
+    world.fleet.start()
+    await asyncio.wait_for(world.asked_often.wait(), 10)
+    world.unreachable = set()
+    await asyncio.wait_for(world.connected.wait(), 10)
+    await asyncio.sleep(0.02)
+    asked = world.asked
+    await asyncio.sleep(0.02)
+    assert world.asked == asked
+    await world.fleet.close()
