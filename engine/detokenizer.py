@@ -66,6 +66,8 @@ class Detokenizer:
 
     def _take(self, text: str) -> str:
         """Add text and return what may be sent of all that is held."""
+        if not self._stops:
+            return text
         held = self._held + text
         found = [(at + len(stop), at, stop) for stop in self._stops if (at := held.find(stop)) >= 0]
         if found:

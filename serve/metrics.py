@@ -120,15 +120,15 @@ class Meter:
     def __init__(self, metrics: Metrics, model: str, adapter: str) -> None:
         self._metrics = metrics
         self._labels = (model, adapter)
+        self._gap = metrics.gap.labels(model, adapter)
 
     def tokens(self, tally: "Tally", count: int, now: float) -> None:
         """`count` tokens came at `now`; several in one read count as evenly spaced."""
         if tally.last_token is None:
             self._metrics.ttft.labels(*self._labels).observe(now - tally.started)
             return
-        gap = self._metrics.gap.labels(*self._labels)
         for _ in range(count):
-            gap.observe((now - tally.last_token) / count)
+            self._gap.observe((now - tally.last_token) / count)
 
     def finished(self, tally: "Tally", reason: str) -> None:
         """The completion ended; figures of tokens and times are kept of those that ended well."""

@@ -8,6 +8,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from serve import sse
+from serve.answers.events import Events
 from serve.answers.shared import collect, usage
 from serve.caller import read_caller
 from serve.conductor import Performance
@@ -61,12 +62,13 @@ async def _all_pieces(performance: Performance) -> list[Piece]:
 async def _events(performance: Performance) -> AsyncGenerator[bytes, None]:
     """The events of a stream; a failure in the middle becomes an event, and the stream ends in order."""
     shape, generations = performance.format, performance.generations
+    events = Events(shape)
     async with contextlib.aclosing(merged(generations)) as pieces:
         try:
             for chunk in shape.opening(len(generations)):
                 yield sse.event(chunk)
             async for piece in pieces:
-                if part := b"".join(map(sse.event, shape.chunks(piece))):
+                if part := events.of(piece):
                     yield part
             ending = map(sse.event, shape.closing(usage(generations, performance.prompts)))
             yield b"".join(ending) + sse.DONE

@@ -1,4 +1,8 @@
 import json
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
 
 from serve import sse
 
@@ -18,3 +22,15 @@ def test_half_a_surrogate_pair_does_not_break_a_stream() -> None:
 
 def test_the_end_is_openais() -> None:
     assert sse.DONE == b"data: [DONE]\n\n"
+
+
+@given(st.text(), st.text())
+def test_a_template_makes_the_event_of_its_payload(text: str, name: str) -> None:
+    def payload(inner: str) -> dict[str, Any]:
+        return {"model": name, "choices": [{"text": inner}]}
+
+    assert sse.Template(payload).event(text) == sse.event(payload(text))
+
+
+def test_half_a_surrogate_pair_is_replaced_in_a_template_too() -> None:
+    assert sse.Template(lambda text: {"text": text}).event("\ud800") == sse.event({"text": "\ud800"})
