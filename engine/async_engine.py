@@ -98,11 +98,11 @@ class AsyncEngine:
         return await self._ask(lambda engine: engine.unload_adapter(digest))
 
     def stats(self) -> EngineStats:
-        """Figures as of the end of the last step."""
+        """Figures of a moment ago; exact while nothing runs."""
         return EngineStats() if self._thread is None else self._thread.stats
 
     def adapters(self) -> dict[str, SlotInfo]:
-        """Loaded adapters as of the end of the last step."""
+        """Loaded adapters, as of a moment ago; exact while nothing runs."""
         return {} if self._thread is None else dict(self._thread.adapters)
 
     @property

@@ -29,10 +29,12 @@ class ReferenceModel:
         self._attention = create_attention("reference", spec, num_blocks, dtype)
         self._slots = LoraSlots(spec, max_rank, dtype)
 
+    @torch.inference_mode()
     def scores(self, seqs: Sequence[ScheduledSeq]) -> Scores:
         """See StepModel."""
         return ranked(self._decoder.forward(self._batch(seqs), self._attention))
 
+    @torch.inference_mode()
     def copy_blocks(self, copies: Sequence[BlockCopy]) -> None:
         """See StepModel."""
         for copy in copies:

@@ -66,7 +66,6 @@ class Runner:
         """Tokens that end a completion."""
         return frozenset(self._spec.eos_token_ids)
 
-    @torch.inference_mode()
     def run(self, plan: StepPlan) -> SampledTokens:
         """Compute one step; logits are made for the rows that sample, and no others."""
         if plan.copies:
@@ -74,7 +73,6 @@ class Runner:
         scores = self._model.scores(plan.seqs)
         return SampledTokens(tuple(sample(scores, [seq for seq in plan.seqs if seq.samples])))
 
-    @torch.inference_mode()
     def logits(self, seqs: tuple[ScheduledSeq, ...]) -> torch.Tensor:
         """Write keys and values of `seqs`; float32 [S, vocab] for the S of them that sample, in order."""
         return self._model.scores(seqs).logits

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 from collections.abc import Callable
 
 from engine.courier import Courier, Reply
@@ -22,9 +23,12 @@ logger = logging.getLogger(__name__)
 UNHEALTHY_AFTER = 3
 """Failed steps in a row after which the engine is no longer healthy."""
 
+PUBLISH_EVERY_S = 0.05
+"""While step follows step, figures are this old at most."""
+
 
 class StepThread:
-    """Runs one engine. `stats` and `adapters` are replaced whole after each turn, to be read anywhere.
+    """Runs one engine. `stats` and `adapters` are replaced whole, to be read anywhere.
 
     build: makes the engine, on this thread, as the first thing it does.
     ready: settled then, with build's exception if it raised, which ends the thread.
@@ -43,6 +47,7 @@ class StepThread:
         self.stats = EngineStats()
         self.adapters: dict[str, SlotInfo] = {}
         self.max_model_len = 0
+        self._published_at = 0.0
         self._build = build
         self._inbox = inbox
         self._courier = courier
@@ -87,7 +92,8 @@ class StepThread:
             self._publish(engine)
             self._courier.send([], replies)
         events = self._guarded(engine, engine.step) if engine.has_work else []
-        self._publish(engine)
+        if not engine.has_work or time.monotonic() - self._published_at >= PUBLISH_EVERY_S:
+            self._publish(engine)
         self._courier.send(events, [])
         if not engine.has_work:
             self._courier.send(self._guarded(engine, lambda: _check_idle(engine)), [])
@@ -101,6 +107,7 @@ class StepThread:
             return engine.recover(f"{type(error).__name__}: {error}")
 
     def _publish(self, engine: Engine) -> None:
+        self._published_at = time.monotonic()
         self.stats = engine.stats()
         self.adapters = engine.adapters()
 

@@ -68,7 +68,8 @@ class NativeModel:
         self._dtype = dtype
         self._max_rank = max_rank
         self._num_blocks = num_blocks
-        self._logits = torch.empty(0, spec.vocab_size)
+        self._memory = self._logits = torch.empty(0, spec.vocab_size)
+        self._rows = self._most_rows = 0
         self._library = open_library(cache or default_cache())
         if LEVELS[level] > self._library.noria_level():
             raise NativeUnavailable(f"the processor cannot run the {level} kernels")
@@ -119,9 +120,12 @@ class NativeModel:
         return int(self._library.noria_unload(self._handle, slot))
 
     def _room(self, rows: int) -> Tensor:
-        if rows > len(self._logits):
-            self._logits = torch.empty(rows, self.spec.vocab_size)
-        return self._logits[:rows]
+        """Memory for that many rows of logits; torch cuts it slowly, so only where their number changed."""
+        if rows != self._rows:
+            if rows > self._most_rows:
+                self._memory, self._most_rows = torch.empty(rows, self.spec.vocab_size), rows
+            self._logits, self._rows = self._memory[:rows], rows
+        return self._logits
 
     def _load_pair(self, slot: int, name: str, a: Tensor, b: Tensor) -> int:
         _, _, layer, module = name.split(".", 3)

@@ -81,6 +81,17 @@ def test_one_logit_that_is_not_finite_is_enough(tmp_path: Path, place: int, leve
     assert scores.best == [-1, -1]
 
 
+def test_steps_of_changing_size_share_memory_and_nothing_else(tmp_path: Path) -> None:
+    model = native(drawn(tmp_path, 96))
+    rows = make_rows(LENGTHS, 96, seed=5)
+    alone = [model.scores([row.span(0, len(row.token_ids))]).logits.clone() for row in rows]
+    for count in (4, 1, 2, 0, 3, 4):
+        spans = [row.span(0, len(row.token_ids), samples=row.seq_id < count) for row in rows]
+        scores = model.scores(spans)
+        assert torch.equal(scores.logits, torch.cat([torch.empty(0, 96), *alone[:count]]))
+        assert scores.best == scores.logits.numpy().argmax(axis=-1).tolist()
+
+
 def test_rows_that_do_not_sample_have_no_best_token(tmp_path: Path) -> None:
     model = native(drawn(tmp_path, 64))
     rows = make_rows(LENGTHS, 64, seed=4)
