@@ -7,19 +7,18 @@ here runs code of the library.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import platform
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 
 from engine.errors import NativeUnavailable
+from engine.native.pruning import lock, mark_used, prune
 
 SOURCES = Path(__file__).parent / "csrc"
 COMPILERS = ("g++", "clang++", "c++")
@@ -61,12 +60,13 @@ def build(cache: Path) -> Path:
     compiler = find_compiler()
     target = cache / f"noria-{fingerprint(compiler)}.so"
     try:
-        if _is_whole(target):
-            return target
         cache.mkdir(parents=True, exist_ok=True)
-        with _alone(target.with_suffix(".lock")):
-            if not _is_whole(target):
+        with lock(target):
+            if _is_whole(target):
+                mark_used(target)
+            else:
                 _compile(compiler, target)
+                prune(cache, target)
     except OSError as error:
         raise NativeUnavailable(f"{cache} cannot hold the compiled kernels: {error}") from error
     return target
@@ -136,11 +136,3 @@ def _run(command: list[str]) -> None:
     if done.returncode != 0:
         said = next((line for line in done.stderr.splitlines() if "error" in line), done.stderr[:200])
         raise NativeUnavailable(f"{command[0]} could not compile the kernels: {said}")
-
-
-@contextmanager
-def _alone(lock: Path) -> Iterator[None]:
-    """Held by one process at a time; a process that dies lets go of it."""
-    with lock.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
