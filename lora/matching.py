@@ -59,8 +59,9 @@ def check_against(
 ) -> MatchReport:
     """Match every tensor with a module of the base. `targets`: module name -> (out, in) features.
 
-    `force` accepts another base (with a warning) and nothing else. Raises WrongBase, LimitExceeded,
-    UnmatchedTensors, MissingTensors or WrongShape.
+    `force` accepts another base (with a warning) and nothing else. Warns of an adapter whose lora_B are all
+    zero, as they are before training. Raises WrongBase, LimitExceeded, UnmatchedTensors, MissingTensors or
+    WrongShape.
     """
     base_match, warnings = _check_base(adapter.config, base_digest, base_names, force)
     if adapter.rank > max_rank:
@@ -74,7 +75,19 @@ def check_against(
         name: _match(adapter.config, renamed[name], adapter.pairs[renamed[name]], targets[name])
         for name in sorted(renamed)
     }
+    if _changes_nothing(adapter):
+        warnings = (*warnings, "the adapter is identical to the base: every lora_B is zero")
     return MatchReport(modules, base_match, mapped, warnings)
+
+
+def _changes_nothing(adapter: Adapter) -> bool:
+    """Reads of the weights as far as the first lora_B that is not zero."""
+    with adapter.weights_file.open("rb") as file:
+        for pair in adapter.pairs.values():
+            file.seek(pair.b.start)
+            if file.read(pair.b.size).count(0) != pair.b.size:
+                return False
+    return True
 
 
 def _check_base(

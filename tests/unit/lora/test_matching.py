@@ -160,6 +160,22 @@ def test_an_adapter_of_the_bare_decoder_is_mapped(
     assert report.mapped_prefix == ("layers.", "model.layers.")
 
 
+@pytest.mark.parametrize(("left", "told"), [(0.0, True), (1e-6, False)])
+def test_an_adapter_that_changes_nothing_is_told(
+    adapter_folder: Path, targets: Targets, edit_tensors: Callable[..., None], left: float, told: bool
+) -> None:
+    def clear(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        cleared = {name: t * 0.0 if "lora_B" in name else t for name, t in tensors.items()}
+        cleared[f"{Q}.lora_B.weight"] = torch.full_like(tensors[f"{Q}.lora_B.weight"], left)
+        return {name: t.abs() if "lora_B" in name else t for name, t in cleared.items()}
+
+    edit_tensors(adapter_folder, clear)
+    report = check_against(read_adapter(adapter_folder), targets, **CHECK)
+    assert report.warnings == (
+        ("the adapter is identical to the base: every lora_B is zero",) if told else ()
+    )
+
+
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_values_that_are_not_finite_are_refused(
     adapter_folder: Path, targets: Targets, edit_tensors: Callable[..., None], value: float
