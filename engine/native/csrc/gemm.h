@@ -16,14 +16,14 @@ struct Fetch {
 
 // sums[m][n] += x[m] . w[n] over `units` lanes' worth of terms; w[n] advances by `pitch` elements a unit.
 // Every four units `fetch` may ask for memory that will be read later.
-template <int M, int N, class T, class F>
-INLINE void accumulate(F16 (&sums)[M][N], const T* x, long stride, const T* const (&start)[N], long pitch,
+template <int M, int N, class S, class X, class W, class F>
+INLINE void accumulate(S (&sums)[M][N], const X* x, long stride, const W* const (&start)[N], long pitch,
                        long units, F&& fetch) {
-    const T* w[N];
+    const W* w[N];
     for (int n = 0; n < N; ++n) w[n] = start[n];
     const auto one = [&]() __attribute__((always_inline)) {
         step<M, N>(sums, x, stride, w);
-        x += kPack<T>;
+        x += kPack<X>;
         for (int n = 0; n < N; ++n) w[n] += pitch;
     };
     long done = 0;
@@ -34,24 +34,24 @@ INLINE void accumulate(F16 (&sums)[M][N], const T* x, long stride, const T* cons
     for (; done < units; ++done) one();
 }
 
-template <int M, int N>
-INLINE void clear(F16 (&sums)[M][N]) {
+template <int M, int N, class S>
+INLINE void clear(S (&sums)[M][N]) {
     for (int m = 0; m < M; ++m)
-        for (int n = 0; n < N; ++n) sums[m][n] = all(0.0f);
+        for (int n = 0; n < N; ++n) sums[m][n] = S{};
 }
 
 // The 32 columns of one panel.
-template <int M, class T, class F>
-INLINE void panel_sums(F16 (&sums)[M][2], const T* x, long stride, const T* w, int k, F&& fetch) {
-    const long half = 16 * kPack<T>, units = k / kPack<T>;
+template <int M, class S, class X, class W, class F>
+INLINE void panel_sums(S (&sums)[M][2], const X* x, long stride, const W* w, int k, F&& fetch) {
+    const long half = 16 * kPack<W>, units = k / kPack<W>;
     if constexpr (kWidth == 2) {
-        const T* const columns[2] = {w, w + half};
+        const W* const columns[2] = {w, w + half};
         accumulate(sums, x, stride, columns, 2 * half, units, fetch);
     } else {
         for (int n = 0; n < 2; ++n) {
-            F16 part[M][1];
+            S part[M][1];
             clear(part);
-            const T* const column[1] = {w + n * half};
+            const W* const column[1] = {w + n * half};
             if (n == 0)
                 accumulate(part, x, stride, column, 2 * half, units, fetch);
             else

@@ -1,34 +1,12 @@
 // Products of quantised rows with int8 weights. Sums are whole numbers and exact.
 
-template <int M, class F>
-INLINE void int8_sums(Ints (&sums)[M][2], const uint8_t* x, long stride, const int8_t* w, int k, F&& fetch) {
-    constexpr int N = kWidth;  // vectors of columns at a time
-    for (int n = 0; n < 2; n += N) {
-        Ints part[M][N];
-        for (auto& row : part)
-            for (Ints& sum : row) sum = no_ints();
-        const uint8_t* from = x;
-        const int8_t* at[N];
-        for (int i = 0; i < N; ++i) at[i] = w + 64 * (n + i);
-        for (int done = 0; done < k; done += 16) {
-            if (n == 0) fetch();
-            for (int unit = 0; unit < 4; ++unit) {
-                step<M, N>(part, from, stride, at);
-                from += 4;
-                for (int i = 0; i < N; ++i) at[i] += 4 * kPanel;
-            }
-        }
-        for (int m = 0; m < M; ++m)
-            for (int i = 0; i < N; ++i) sums[m][n + i] = part[m][i];
-    }
-}
-
 template <int M, class T>
 __attribute__((noinline)) void int8_rows(const Product& p, int panel, int first, Fetch fetch) {
     Ints sums[M][2];
+    clear(sums);
     const uint8_t* x = p.quantised + first * p.quantised_stride;
-    const char* w = p.matrix->panel(panel);
-    int8_sums(sums, x + kRowHead, p.quantised_stride, reinterpret_cast<const int8_t*>(w), p.matrix->k, fetch);
+    const int8_t* w = reinterpret_cast<const int8_t*>(p.matrix->panel(panel));
+    panel_sums(sums, x + kRowHead, p.quantised_stride, w, p.matrix->k, fetch);
     const PanelEnd& end = p.matrix->panel_end(panel);
     F16 values[M][2];
     for (int m = 0; m < M; ++m) {

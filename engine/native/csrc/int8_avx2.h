@@ -4,7 +4,6 @@ struct Ints {
     __m256i lo, hi;
 };
 
-INLINE Ints no_ints() { return {_mm256_setzero_si256(), _mm256_setzero_si256()}; }
 INLINE Ints load_ints(const int32_t* p) {
     const auto* raw = reinterpret_cast<const __m256i*>(p);
     return {_mm256_loadu_si256(raw), _mm256_loadu_si256(raw + 1)};

@@ -4,7 +4,6 @@ struct Ints {
     __m512i v;
 };
 
-INLINE Ints no_ints() { return {_mm512_setzero_si512()}; }
 INLINE Ints load_ints(const int32_t* p) { return {_mm512_loadu_si512(p)}; }
 INLINE Ints operator-(Ints a, Ints b) { return {_mm512_sub_epi32(a.v, b.v)}; }
 INLINE F16 floats(Ints x) { return {_mm512_cvtepi32_ps(x.v)}; }
