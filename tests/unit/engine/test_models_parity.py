@@ -96,12 +96,15 @@ def test_only_sampling_rows_get_logits(tiny: Tiny, blocks: Blocks) -> None:
     torch.testing.assert_close(got, model.logits(second.token_ids)[-1:], **TOLERANCE)
 
 
-def test_weights_in_shards_load_like_one_file(tiny: Tiny, blocks: Blocks, tmp_path: Path) -> None:
+@pytest.mark.parametrize("backend", ["native", "reference"])
+def test_weights_in_shards_load_like_one_file(
+    tiny: Tiny, blocks: Blocks, tmp_path: Path, backend: str
+) -> None:
     model, ids = tiny("llama"), tokens(20)
     model.reference.save_pretrained(tmp_path, max_shard_size="50KB")
     assert len(list(tmp_path.glob("*.safetensors"))) > 1
     sharded = TinyModel(tmp_path, model.reference)
-    got = fed(sharded.runner(), Row(0, ids, blocks(20)), [20])
+    got = fed(sharded.runner(backend=backend), Row(0, ids, blocks(20)), [20])
     torch.testing.assert_close(got[0], model.logits(ids)[-1], **TOLERANCE)
 
 
