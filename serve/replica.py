@@ -6,26 +6,15 @@ Adapters come on demand: a replica that starts anew loads each when the first re
 
 import asyncio
 import contextlib
-import dataclasses
 import logging
-import os
 from typing import Any
 from uuid import uuid4
 
 import ray
-import torch
 
-from engine.async_engine import AsyncEngine
-from engine.config import EngineConfig
-from engine.modelspec import read_spec
-from lora.format import base_digest
-from lora.loader import AdapterLoader, BaseModel
-from lora.residency import Residency
-from lora.store import FileStore
-from serve.config import AppConfig, ModelConfig
+from serve.config import AppConfig
 from serve.directory import REPORT_EVERY_S, ReplicaReport
 from serve.link import LinkServer
-from serve.worker import Worker
 
 GOODBYE_S = 0.5
 
@@ -38,19 +27,15 @@ class EngineReplica:
     async def __init__(  # type: ignore[misc]  # Ray Serve awaits a constructor that is a coroutine
         self, config: AppConfig, model_name: str, token: str, directory: Any
     ) -> None:
+        # Here, not above: whoever only builds the app does without torch, which takes seconds to import.
+        from serve.workshop import furnish
+
         self._config = config
         self._model = config.model(model_name)
-        self._settings = _with_threads(self._model.engine)
         self._id = f"{model_name}-{uuid4().hex[:8]}"
         self._directory = directory
-        self._engine = AsyncEngine(self._settings, self._events)
-        self._residency = Residency(
-            self._engine,
-            await asyncio.to_thread(_loader, config, self._model),
-            num_slots=self._settings.adapter_slots,
-            host_bytes=config.host_cache_bytes,
-        )
-        self._worker = Worker(self._engine, self._residency)
+        parts = await furnish(config, self._model)
+        self._engine, self._residency, self._worker = parts.engine, parts.residency, parts.worker
         self._server = LinkServer(self._worker, token)
         self._worker.server = self._server
         await self._engine.start()
@@ -81,9 +66,6 @@ class EngineReplica:
             async with asyncio.timeout(GOODBYE_S):
                 await self._directory.leave.remote(self._id)
 
-    def _events(self, events: list[Any]) -> None:
-        self._worker.sink(events)
-
     async def _report_for_ever(self) -> None:
         while True:
             try:
@@ -99,31 +81,8 @@ class EngineReplica:
             host=self._host,
             port=self._port,
             max_model_len=self._engine.max_model_len,
-            adapter_slots=self._settings.adapter_slots,
+            adapter_slots=self._model.engine.adapter_slots,
             healthy=self._engine.healthy,
             stats=self._engine.stats(),
             adapters=self._worker.adapters(),
         )
-
-
-def _with_threads(engine: EngineConfig) -> EngineConfig:
-    """Ray limits OpenMP to one thread in each worker: without a number of our own take all cores."""
-    if engine.threads is not None:
-        return engine
-    return dataclasses.replace(engine, threads=len(os.sched_getaffinity(0)))
-
-
-def _loader(config: AppConfig, model: ModelConfig) -> AdapterLoader:
-    """Reads and hashes the base model's files, so a thread calls it."""
-    base = BaseModel(
-        targets=read_spec(model.folder).lora_targets,
-        digest=base_digest(model.folder),
-        names=(model.name, str(model.folder), *model.aliases),
-    )
-    return AdapterLoader(
-        FileStore(config.store_root),
-        config.cache_root / "adapters",
-        base,
-        max_rank=model.engine.max_lora_rank,
-        dtype=getattr(torch, model.engine.dtype),
-    )

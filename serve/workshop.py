@@ -1,0 +1,73 @@
+"""What a replica works with: engine, adapters, and the worker between them. Alone in serve it loads torch.
+
+Who frees what: the parts are closed by the replica that had them made.
+"""
+
+import asyncio
+import dataclasses
+import os
+from dataclasses import dataclass
+
+import torch
+
+from engine.async_engine import AsyncEngine
+from engine.config import EngineConfig
+from engine.modelspec import read_spec
+from engine.records import TokenEvent
+from lora.format import base_digest
+from lora.loader import AdapterLoader, BaseModel
+from lora.residency import Residency
+from lora.store import FileStore
+from serve.config import AppConfig, ModelConfig
+from serve.worker import Worker
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The engine is not started, the worker has no server yet."""
+
+    engine: AsyncEngine
+    residency: Residency
+    worker: Worker
+
+
+async def furnish(config: AppConfig, model: ModelConfig) -> Parts:
+    """The parts of one replica of `model`."""
+    settings = _with_threads(model.engine)
+    worker: Worker
+
+    def sink(events: list[TokenEvent]) -> None:
+        worker.sink(events)
+
+    engine = AsyncEngine(settings, sink)
+    residency = Residency(
+        engine,
+        await asyncio.to_thread(_loader, config, model),
+        num_slots=settings.adapter_slots,
+        host_bytes=config.host_cache_bytes,
+    )
+    worker = Worker(engine, residency)
+    return Parts(engine, residency, worker)
+
+
+def _with_threads(engine: EngineConfig) -> EngineConfig:
+    """Ray limits OpenMP to one thread in each worker: without a number of our own take all cores."""
+    if engine.threads is not None:
+        return engine
+    return dataclasses.replace(engine, threads=len(os.sched_getaffinity(0)))
+
+
+def _loader(config: AppConfig, model: ModelConfig) -> AdapterLoader:
+    """Reads and hashes the base model's files, so a thread calls it."""
+    base = BaseModel(
+        targets=read_spec(model.folder).lora_targets,
+        digest=base_digest(model.folder),
+        names=(model.name, str(model.folder), *model.aliases),
+    )
+    return AdapterLoader(
+        FileStore(config.store_root),
+        config.cache_root / "adapters",
+        base,
+        max_rank=model.engine.max_lora_rank,
+        dtype=getattr(torch, model.engine.dtype),
+    )
