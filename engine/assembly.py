@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from engine.blocks import BlockPool
+from engine.budget import TokenWeights
 from engine.config import EngineConfig
+from engine.costs import MeasuredCosts, RestoreCosts
 from engine.ports import ModelRunner
 from engine.scheduler import Limits, Scheduler, SchedulerCounters
-from engine.swap import SwapCosts, SwapSpace
+from engine.swap import SwapSpace
 
 
 def open_runner(config: EngineConfig) -> ModelRunner:
@@ -17,11 +19,22 @@ def open_runner(config: EngineConfig) -> ModelRunner:
     return build_runner(config)
 
 
-def make_scheduler(config: EngineConfig, runner: ModelRunner, counters: SchedulerCounters) -> Scheduler:
+def measured_costs(runner: ModelRunner) -> RestoreCosts:
+    """Costs of the runner's own copies and steps; copies blocks, whose contents are lost."""
+    return MeasuredCosts(runner.block_seconds(), TokenWeights(runner.attention_balance))
+
+
+def make_scheduler(
+    config: EngineConfig, runner: ModelRunner, costs: RestoreCosts, counters: SchedulerCounters
+) -> Scheduler:
     """A scheduler over an empty pool of the runner's blocks."""
-    watermark = int(config.watermark * runner.num_blocks)
-    limits = Limits(config.max_num_seqs, config.max_batched_tokens, config.policy, watermark)
-    costs = SwapCosts(runner.block_bytes, config.link_bytes_per_s, runner.token_flops, config.flops_per_s)
+    limits = Limits(
+        config.max_num_seqs,
+        config.max_batched_tokens,
+        config.policy,
+        watermark_blocks=int(config.watermark * runner.num_blocks),
+        weights=TokenWeights(runner.attention_balance),
+    )
     swap = SwapSpace(runner.num_blocks, runner.num_host_blocks, costs)
     pool = BlockPool(runner.num_blocks, counters.blocks)
     return Scheduler(limits, pool, swap, counters, prefix_cache=config.prefix_cache, window=runner.window)

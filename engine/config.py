@@ -30,7 +30,8 @@ class EngineConfig:
     kv_bytes: memory of the KV pool in bytes; `num_blocks` wins when given.
     max_model_len: tokens of prompt and completion together; None means the model's own limit,
         or what the pool holds where that is less.
-    max_num_seqs: sequences that run at once. max_batched_tokens: tokens computed in one step.
+    max_num_seqs: sequences that run at once. max_batched_tokens: tokens computed in one step; those
+        of a prompt behind a long context count for more, as they take longer, see engine.budget.
     max_waiting: requests that may wait. adapter_slots: adapters loaded at once (slot 0, no adapter,
         is not counted).
     threads: CPU threads of the runner; None leaves the library's choice.
@@ -40,8 +41,8 @@ class EngineConfig:
         eight bits, near twice as fast, in half the memory and not quite the model: native backend only.
     policy: what admission promises, see engine.policies. watermark: share of the KV blocks that admission
         leaves free while others run, so that they can grow.
-    swap_bytes: host memory for the blocks of preempted sequences, 0 for none. link_bytes_per_s, flops_per_s:
-        what copying there and computing again are reckoned with.
+    swap_bytes: host memory for the blocks of preempted sequences, 0 for none. They are copied there where
+        that takes less time than to compute them again, as measured.
     check_integrity: verify every invariant after every step (for tests).
     """
 
@@ -62,8 +63,6 @@ class EngineConfig:
     policy: Policy = "max_utilization"
     watermark: float = 0.01
     swap_bytes: int = 0
-    link_bytes_per_s: float = 8e9
-    flops_per_s: float = 2e11
     check_integrity: bool = False
 
     def __post_init__(self) -> None:
@@ -75,8 +74,6 @@ class EngineConfig:
             "max_batched_tokens": 1,
             "max_waiting": 1,
             "swap_bytes": 0,
-            "link_bytes_per_s": 1,
-            "flops_per_s": 1,
             "adapter_slots": 0,
             "max_lora_rank": 1,
             "threads": 1,

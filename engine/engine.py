@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 
 from engine.adapters import AdapterSlots
 from engine.admission import check_parent, check_request, make_sequence, measure_room
-from engine.assembly import make_scheduler, open_runner
+from engine.assembly import make_scheduler, measured_costs, open_runner
 from engine.config import EngineConfig
+from engine.costs import RestoreCosts
 from engine.errors import IntegrityError, QueueFull
 from engine.generate import generate
 from engine.live import LiveRequests
@@ -43,16 +44,20 @@ class Engine:
     """Serves many requests at once over one model.
 
     runner: computes the steps; by default the real one, built from `config`.
+    costs: what bringing a preempted request back costs; by default as measured.
     """
 
-    def __init__(self, config: EngineConfig, *, runner: ModelRunner | None = None) -> None:
+    def __init__(
+        self, config: EngineConfig, *, runner: ModelRunner | None = None, costs: RestoreCosts | None = None
+    ) -> None:
         self._config = config
         self._runner = open_runner(config) if runner is None else runner
+        self._costs = measured_costs(self._runner) if costs is None else costs
         self._room = measure_room(config, self._runner)
         self._slots = AdapterSlots(config.adapter_slots)
         self._steps = StepCounters()
         self._scheduling = SchedulerCounters()
-        self._scheduler = make_scheduler(config, self._runner, self._scheduling)
+        self._scheduler = make_scheduler(config, self._runner, self._costs, self._scheduling)
         self._live = LiveRequests()
         self._seq_ids = count()
         self._progress = self._make_progress()
@@ -169,7 +174,7 @@ class Engine:
     def recover(self, reason: str) -> list[TokenEvent]:
         """After step() itself has raised: fail what was running, keep what waits, on an empty pool."""
         self._steps.failed()
-        self._scheduler = make_scheduler(self._config, self._runner, self._scheduling)
+        self._scheduler = make_scheduler(self._config, self._runner, self._costs, self._scheduling)
         self._progress = self._make_progress()
         for seq in [seq for group in self._live for seq in group.live]:
             if seq.state == "waiting":
@@ -204,6 +209,7 @@ class Engine:
                         running[share.seq_id], "error", error=f"{type(error).__name__}: {error}"
                     )
             return
+        self._costs.observe(plan, time.monotonic() - now)
         self._steps.succeeded(plan)
         self._progress.apply(plan, running, sampled)
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
+from math import inf
 from pathlib import Path
 from typing import Any, Protocol
 
-from engine.config import BLOCK_SIZE, EngineConfig
+from engine.config import BLOCK_SIZE, EngineConfig, blocks_for
 from engine.engine import Engine
 from engine.records import SampledRow, SampledTokens, ScheduledSeq, StepPlan, TokenLogprob
 
@@ -47,7 +48,7 @@ class FakeRunner:
     num_blocks: int = 64
     block_bytes: int = 1024
     num_host_blocks: int = 0
-    token_flops: float = 1e12
+    attention_balance: float = inf
     window: int | None = None
     model_len: int = 1024
     vocab_size: int = 97
@@ -57,6 +58,9 @@ class FakeRunner:
     plans: list[list[tuple[int, int, int]]] = field(default_factory=list)
     _cache: dict[tuple[int, int], bytes] = field(default_factory=dict)
     _slots: dict[int, str] = field(default_factory=dict)
+
+    def block_seconds(self) -> float:
+        return 0.0
 
     def run(self, plan: StepPlan) -> SampledTokens:
         self.plans.append([(seq.seq_id, seq.start, seq.count) for seq in plan.seqs])
@@ -157,7 +161,21 @@ def _next_token(state: bytes, seed: int, index: int, vocab_size: int, banned: Se
     return token_id
 
 
-def fake_engine(runner: FakeRunner, **settings: Any) -> Engine:
+@dataclass(frozen=True, slots=True)
+class FixedCosts:
+    """Of a preempted sequence, known beforehand: the same choice in every run."""
+
+    block_seconds: float = 1e-9
+    token_seconds: float = 1e-3
+
+    def observe(self, plan: StepPlan, seconds: float) -> None:
+        """Changes nothing."""
+
+    def prefers_swap(self, num_tokens: int) -> bool:
+        return 2 * blocks_for(num_tokens) * self.block_seconds < num_tokens * self.token_seconds
+
+
+def fake_engine(runner: FakeRunner, costs: FixedCosts | None = None, **settings: Any) -> Engine:
     """An engine over `runner` that checks itself after every step; `settings` are EngineConfig's."""
     config = EngineConfig(model=Path("fake"), **({"check_integrity": True} | settings))
-    return Engine(config, runner=runner)
+    return Engine(config, runner=runner, costs=costs or FixedCosts())

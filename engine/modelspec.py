@@ -7,6 +7,7 @@ imports no torch, so that a gateway or a validator can use it.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,6 +23,9 @@ ENCODERS = ("BertModel",)
 """Architectures that only embed: no ModelSpec describes them, and nothing ends their texts."""
 
 DTYPE_BYTES: Mapping[str, int] = {"float32": 4, "bfloat16": 2}
+
+ATTENTION_COST = 1.4
+"""Time of a product in attention, whose operands are short, beside one of the linear layers (bench.gap)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +91,14 @@ class ModelSpec:
         """Bytes of one block: K and V of BLOCK_SIZE tokens in every layer."""
         per_token = 2 * self.num_layers * self.num_kv_heads * self.head_dim * DTYPE_BYTES[dtype]
         return BLOCK_SIZE * per_token
+
+    def attention_balance(self) -> float:
+        """Context at which a token's attention takes as long as its products; inf if no layer sees all."""
+        products = sum(rows * columns for rows, columns in self.module_shapes().values())
+        if self.experts is not None:
+            products += 3 * self.hidden_size * self.experts.width * self.experts.per_token
+        pairs = 2 * self.num_heads * self.head_dim * self.windows.count(None)
+        return products * self.num_layers / (ATTENTION_COST * pairs) if pairs else math.inf
 
     def serving(self, length: int | None) -> Self:
         """The model where no text grows over `length` tokens (None: as long as the model allows)."""

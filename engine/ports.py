@@ -25,8 +25,11 @@ class ModelRunner(Protocol):
         """Blocks of host memory, ids from num_blocks on; only copies name them."""
 
     @property
-    def token_flops(self) -> float:
-        """Floating-point operations that one token of a prompt costs, attention left out."""
+    def attention_balance(self) -> float:
+        """Context at which a token's attention takes as long as its products; inf if no layer sees all."""
+
+    def block_seconds(self) -> float:
+        """Seconds that a block's copy to host memory takes, measured by copying: before any block is used."""
 
     @property
     def block_bytes(self) -> int:

@@ -6,6 +6,7 @@ import torch
 
 from engine.backends import StepModel, open_model
 from engine.config import EngineConfig
+from engine.copy_probe import seconds_per_block
 from engine.errors import InvalidConfig
 from engine.lora import AdapterWeights
 from engine.modelspec import ModelSpec, read_spec
@@ -36,9 +37,13 @@ class Runner:
         return self._num_host_blocks
 
     @property
-    def token_flops(self) -> float:
-        """Of the products of all layers, for one token."""
-        return 2.0 * sum(rows * columns for rows, columns in self._spec.lora_targets.values())
+    def attention_balance(self) -> float:
+        """Context at which a token's attention takes as long as its products."""
+        return self._spec.attention_balance()
+
+    def block_seconds(self) -> float:
+        """Seconds that the copy of a block to host memory takes, measured now; 0 where there is none."""
+        return seconds_per_block(self._model, self._num_blocks, self._num_host_blocks, self._block_bytes)
 
     @property
     def block_bytes(self) -> int:

@@ -10,7 +10,7 @@ from bisect import insort
 from dataclasses import dataclass, field
 
 from engine.blocks import BlockCounters, BlockPool
-from engine.budget import TokenBudget
+from engine.budget import TokenBudget, TokenWeights
 from engine.config import BLOCK_SIZE, Policy
 from engine.errors import IntegrityError
 from engine.policies import claim, places, room
@@ -24,12 +24,13 @@ from engine.waiting import WaitingQueue
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Sequences that run at once, tokens computed in a step (at least one for each), admission's terms."""
+    """Sequences that run at once, weighed tokens of a step (at least one for each), admission's terms."""
 
     max_num_seqs: int
     max_batched_tokens: int
     policy: Policy = "max_utilization"
     watermark_blocks: int = 0
+    weights: TokenWeights = field(default_factory=TokenWeights)
 
 
 @dataclass(slots=True)
@@ -93,13 +94,13 @@ class Scheduler:
     def schedule(self) -> StepPlan:
         """The next step: every running sequence that can advances by a token or more, then others join."""
         self.swap.settle()
-        budget = TokenBudget(self._limits.max_batched_tokens)
+        budget = TokenBudget(self._limits.max_batched_tokens, self._limits.weights)
         shares: dict[Sequence, int] = {}
         preempted_before = self.counters.preemptions
         order = [seq for seq in self.running if seq.pending]
         for place, seq in enumerate(order):
             if seq.state == "running":
-                count = budget.take(seq.pending, reserve=len(order) - place - 1)
+                count = budget.take(seq.pending, seq.num_computed, reserve=len(order) - place - 1)
                 shares[seq] = count
                 self._make_room(seq, count, shares, budget)
         if self.counters.preemptions == preempted_before:
@@ -150,7 +151,8 @@ class Scheduler:
             for place, seq in enumerate(party):
                 self._start(seq, self._head(seq) if place else head)
                 if seq.pending:
-                    shares[seq] = budget.take(seq.pending, reserve=len(party) - place - 1)
+                    later = len(party) - place - 1
+                    shares[seq] = budget.take(seq.pending, seq.num_computed, reserve=later)
                     self._tables.grow(seq, shares[seq])
 
     def _head(self, seq: Sequence) -> Prefix:

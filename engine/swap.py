@@ -14,32 +14,17 @@ Knows neither the pool nor the queue.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from engine.config import blocks_for
+from engine.costs import RestoreCosts
 from engine.errors import IntegrityError
 from engine.sequence import Sequence
-
-
-@dataclass(frozen=True, slots=True)
-class SwapCosts:
-    """What a block weighs on the link, and what a token costs to compute again."""
-
-    block_bytes: int
-    link_bytes_per_s: float
-    token_flops: float
-    flops_per_s: float
-
-    def prefers_swap(self, num_tokens: int) -> bool:
-        """Whether moving the blocks of `num_tokens` tokens out and in again takes less than their FLOPs."""
-        moving = 2 * blocks_for(num_tokens) * self.block_bytes / self.link_bytes_per_s
-        return moving < num_tokens * self.token_flops / self.flops_per_s
 
 
 class SwapSpace:
     """Host blocks first .. first + num_blocks - 1, and whose they are."""
 
-    def __init__(self, first: int, num_blocks: int, costs: SwapCosts) -> None:
+    def __init__(self, first: int, num_blocks: int, costs: RestoreCosts) -> None:
         self.num_blocks = num_blocks
         self._first = first
         self._costs = costs

@@ -6,10 +6,11 @@ from typing import Any
 
 from engine.blocks import BlockPool
 from engine.config import BLOCK_SIZE, blocks_for
+from engine.fake_runner import FixedCosts
 from engine.records import Request, SamplingParams, StepPlan
 from engine.scheduler import Limits, Scheduler, SchedulerCounters
 from engine.sequence import Sequence
-from engine.swap import SwapCosts, SwapSpace
+from engine.swap import SwapSpace
 
 
 class Bench:
@@ -26,7 +27,7 @@ class Bench:
     ) -> None:
         self.pool = BlockPool(num_blocks)
         self.limits = Limits(max_num_seqs, max_batched_tokens, **terms)
-        swap = SwapSpace(num_blocks, host_blocks, SwapCosts(1, 1e9, token_flops=1.0, flops_per_s=1.0))
+        swap = SwapSpace(num_blocks, host_blocks, FixedCosts())
         self.scheduler = Scheduler(self.limits, self.pool, swap, SchedulerCounters(), prefix_cache=True)
         self.seqs: list[Sequence] = []
 

@@ -10,6 +10,7 @@ import torch
 
 from engine.config import EngineConfig
 from engine.engine import Engine
+from engine.fake_runner import FixedCosts
 from engine.modelspec import read_spec
 from engine.records import BlockCopy, StepPlan
 from engine.sampling import SamplingParams
@@ -78,10 +79,9 @@ def test_greedy_tokens_are_the_same_after_a_swap(tiny: Tiny, backend: Backend) -
             max_model_len=100,
             prefix_cache=False,
             swap_bytes=20 * block_bytes,
-            flops_per_s=1e6,
             check_integrity=True,
         )
-        engine = Engine(config)
+        engine = Engine(config, costs=FixedCosts())
         made = engine.generate(prompts, greedy)
         assert engine.stats().host_blocks_total == 20
         assert (engine.stats().swaps > 0) == (num_blocks < 20)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +15,9 @@ import pytest
 
 from engine.errors import UnsupportedModel
 from engine.families import FAMILIES
+from engine.layer_modules import ExpertSpec
 from engine.models import DECODERS
-from engine.modelspec import ModelSpec, read_spec
+from engine.modelspec import ATTENTION_COST, ModelSpec, read_spec
 from tests.unit.engine.conftest import TinyModel
 
 BASE: dict[str, Any] = {
@@ -80,6 +83,23 @@ def test_lora_targets_and_block_bytes(tmp_path: Path) -> None:
     assert targets["model.layers.0.mlp.down_proj"] == (64, 96)
     assert spec.block_bytes("bfloat16") == 16 * 2 * 2 * 2 * 16 * 2
     assert spec.block_bytes("float32") == 2 * spec.block_bytes("bfloat16")
+
+
+def test_attention_and_products_balance_at_a_context(tmp_path: Path) -> None:
+    spec = spec_of(tmp_path)
+    products = sum(out * width for out, width in spec.lora_targets.values())
+    pairs = 2 * spec.num_heads * spec.head_dim * spec.num_layers
+    assert spec.attention_balance() == pytest.approx(products / (pairs * ATTENTION_COST))
+    half = replace(spec, windows=(None, *[8] * (spec.num_layers - 1)))
+    assert half.attention_balance() == pytest.approx(spec.num_layers * spec.attention_balance())
+    assert replace(spec, windows=(8,) * spec.num_layers).attention_balance() == math.inf
+    experts = ExpertSpec(
+        count=8, per_token=2, width=100, normalize=True, at="mlp", gate="gate", up="up", down="down"
+    )
+    more = 3 * spec.hidden_size * 100 * 2 * spec.num_layers
+    assert replace(spec, experts=experts).attention_balance() == pytest.approx(
+        (products + more) / (pairs * ATTENTION_COST)
+    )
 
 
 @pytest.mark.parametrize("name", ["llama", "mistral", "qwen2", "qwen3"])

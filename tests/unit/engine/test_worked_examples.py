@@ -1,5 +1,6 @@
 """Examples that can be reckoned by hand: memory held, who leaves when, pools and contexts too small."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from engine.config import Policy, blocks_for
 from engine.engine import Engine
 from engine.errors import PromptTooLong, TooLargeForPool
-from engine.fake_runner import FakeRunner, expected, fake_engine
+from engine.fake_runner import FakeRunner, FixedCosts, expected, fake_engine
 from engine.records import Request, SamplingParams, TokenEvent
 from engine.victims import MAX_PREEMPTIONS
 
@@ -90,6 +91,27 @@ def test_eight_long_requests_end_as_if_alone_in_a_pool_for_two_and_a_half(
     stats = engine.stats()
     assert (stats.preemptions > 0) == (policy == "max_utilization")
     assert (stats.swaps > 0) == (policy == "max_utilization" and num_host_blocks > 0)
+
+
+@pytest.mark.parametrize(("block_seconds", "swaps"), [(1e-9, True), (1.0, False)])
+def test_the_cheaper_way_brings_a_victim_back_and_it_is_not_chosen_for_ever(
+    block_seconds: float, swaps: bool
+) -> None:
+    runner = FakeRunner(num_blocks=25, num_host_blocks=30)
+    engine = fake_engine(runner, FixedCosts(block_seconds=block_seconds), prefix_cache=False)
+    engine.add(_request("victim", 150, 230))  # 24 blocks when complete
+    urgent, last = 0, None
+    while last is None and urgent < 9:
+        if (engine.stats().running, engine.stats().waiting) == (1, 0):  # the victim runs, alone
+            urgent += 1
+            engine.add(replace(_request(f"urgent {urgent}", 20, 250), priority=-1))
+        last = next((event for event in engine.step() if event.request_id == "victim" and event.finish), None)
+    assert last is not None
+    assert last.stats is not None
+    assert last.stats.preemptions == MAX_PREEMPTIONS
+    assert urgent > MAX_PREEMPTIONS  # there was one more that would have liked its blocks
+    assert engine.stats().swaps == (engine.stats().preemptions if swaps else 0)
+    assert last.stats.completion_tokens == 230
 
 
 def test_what_exceeds_context_or_pool_is_refused_and_the_next_one_served() -> None:
