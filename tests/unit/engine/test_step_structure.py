@@ -1,5 +1,6 @@
 """What a step may consist of: its budget, every running stream in it, and work that only the running cost."""
 
+import gc
 import sys
 from collections.abc import Callable
 from types import FrameType
@@ -55,11 +56,13 @@ def _calls(action: Callable[[], object]) -> int:
         nonlocal count
         count += event in ("call", "c_call")
 
+    gc.disable()  # whoever listens to it is called at its own times
     sys.setprofile(profile)
     try:
         action()
     finally:
         sys.setprofile(None)
+        gc.enable()
     return count
 
 
