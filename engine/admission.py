@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, replace
 
+from engine.block_need import BlockNeed
 from engine.config import BLOCK_SIZE, EngineConfig, blocks_for
 from engine.errors import InvalidConfig, InvalidParameter, PromptTooLong, TooLargeForPool
 from engine.group import Group
@@ -17,7 +18,7 @@ from engine.sequence import Sequence
 class Room:
     """Sizes requests are measured against: those of the model, the pool and the settings together.
 
-    block_limit: most blocks of one sequence where all layers have windows: what leaves them is freed.
+    need: reckons the blocks of a sequence.
     """
 
     max_model_len: int
@@ -25,12 +26,7 @@ class Room:
     num_blocks: int
     vocab_size: int
     eos_token_ids: frozenset[int]
-    block_limit: int | None = None
-
-    def blocks_of(self, num_tokens: int) -> int:
-        """Blocks that a sequence of `num_tokens` holds at once, at most."""
-        needed = blocks_for(num_tokens)
-        return needed if self.block_limit is None else min(needed, self.block_limit)
+    need: BlockNeed
 
     def stop_ids(self, sampling: SamplingParams) -> frozenset[int]:
         """Every token that ends a completion."""
@@ -40,19 +36,14 @@ class Room:
 
 def measure_room(config: EngineConfig, runner: ModelRunner) -> Room:
     """Raises InvalidConfig where the settings ask for more than the model can do."""
-    limit = None
-    if runner.window is not None:
-        # The window of a step's first token, all its tokens, and one more block where those lie askew.
-        limit = blocks_for(runner.window - 1 + config.max_batched_tokens) + 1
+    need = BlockNeed(runner.windows, config.max_batched_tokens)
     longest = config.max_model_len
     if longest is None:
-        longest = runner.model_len
-        if limit is None or limit > runner.num_blocks:
-            longest = min(longest, runner.num_blocks * BLOCK_SIZE)
+        longest = min(runner.model_len, need.rows_within(runner.num_blocks) * BLOCK_SIZE)
     elif longest > runner.model_len:
         raise InvalidConfig(f"max_model_len is {longest}; the model allows {runner.model_len}")
     return Room(
-        longest, config.max_num_seqs, runner.num_blocks, runner.vocab_size, runner.eos_token_ids, limit
+        longest, config.max_num_seqs, runner.num_blocks, runner.vocab_size, runner.eos_token_ids, need
     )
 
 
@@ -72,7 +63,8 @@ def check_request(request: Request, room: Room) -> int:
     max_tokens = min(request.sampling.max_tokens, room.max_model_len - prompt_len)
     _check_choices(request.sampling, room)
     # Beams need not share a block; other choices can wait for one another.
-    needed = room.blocks_of(prompt_len + max_tokens - 1) * (request.sampling.beam_width or 1)
+    rows = blocks_for(prompt_len + max_tokens - 1)
+    needed = room.need.most(rows) * (request.sampling.beam_width or 1)
     if needed > room.num_blocks:
         raise TooLargeForPool(needed=needed, allowed=room.num_blocks)
     return max_tokens
@@ -102,7 +94,7 @@ def make_sequence(
         seed=random.getrandbits(63) if sampling.seed is None else sampling.seed,
         adapter_slot=adapter_slot,
         added_at=now,
-        block_limit=room.block_limit,
+        need=room.need,
     )
 
 

@@ -36,5 +36,5 @@ def make_scheduler(
         weights=TokenWeights(runner.attention_balance),
     )
     swap = SwapSpace(runner.num_blocks, runner.num_host_blocks, costs)
-    pool = BlockPool(runner.num_blocks, counters.blocks)
-    return Scheduler(limits, pool, swap, counters, prefix_cache=config.prefix_cache, window=runner.window)
+    pool = BlockPool(runner.num_blocks, counters.blocks, num_groups=len(runner.windows))
+    return Scheduler(limits, pool, swap, counters, prefix_cache=config.prefix_cache)

@@ -1,5 +1,7 @@
 """The pool of KV block ids: reference counts, free blocks, and full blocks kept to be found again.
 
+Blocks are all of one size, and belong to the KV group they were last handed out for.
+
 A block is in exactly one of three states:
 
     used     referenced by one or more block tables    freed by the tables' owner through release()
@@ -15,6 +17,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 
 from engine.errors import IntegrityError
 from engine.idle import IdleBlocks
@@ -36,15 +39,22 @@ class BlockCounters:
 
 
 class BlockPool:
-    """Hands out block ids 0 .. num_blocks - 1. counters: outlive the pool where its maker keeps them."""
+    """Hands out block ids 0 .. num_blocks - 1.
 
-    def __init__(self, num_blocks: int, counters: BlockCounters | None = None) -> None:
+    counters: outlive the pool where its maker keeps them. used: blocks of each group that are referenced.
+    """
+
+    def __init__(
+        self, num_blocks: int, counters: BlockCounters | None = None, *, num_groups: int = 1
+    ) -> None:
         self.num_blocks = num_blocks
         self.counters = BlockCounters() if counters is None else counters
+        self.used = [0] * num_groups
+        self._groups = [0] * num_blocks
         self._refs = [0] * num_blocks
         self._reuses = [0] * num_blocks
         self._contents: list[Content | None] = [None] * num_blocks
-        self._index = PrefixIndex()
+        self._indexes = [PrefixIndex() for _ in range(num_groups)]
         self._empty = list(reversed(range(num_blocks)))
         self._idle = IdleBlocks(num_blocks)
 
@@ -61,41 +71,50 @@ class BlockPool:
     def is_idle(self, block: int) -> bool:
         return block in self._idle
 
-    def is_writable(self, block: int | None) -> bool:
+    def is_writable(self, block: int) -> bool:
         """Whether whoever holds `block` may write it: it is in no other table, and not to be found."""
-        return block is None or (self._refs[block] == 1 and self._contents[block] is None)
+        return self._refs[block] == 1 and self._contents[block] is None
+
+    def group_of(self, block: int) -> int:
+        """The KV group of a block that is not empty."""
+        return self._groups[block]
 
     def references(self, block: int) -> int:
         return self._refs[block]
 
-    def allocate(self, count: int) -> list[int]:
-        """`count` blocks of undefined content, one reference each; the caller has checked num_free."""
+    def allocate(self, count: int, groups: Iterable[int] = repeat(0)) -> list[int]:
+        """`count` blocks of undefined content for those groups in turn, one reference each.
+
+        The caller has checked num_free.
+        """
         if count > self.num_free:
             raise IntegrityError(f"{count} blocks asked for; {self.num_free} are free")
         blocks = [self._empty.pop() if self._empty else self._evict() for _ in range(count)]
-        for block in blocks:
+        for block, group in zip(blocks, groups, strict=False):
             self._refs[block] = 1
+            self._groups[block] = group
+            self.used[group] += 1
         return blocks
 
-    def find(self, key: bytes) -> int | None:
-        """The block that holds the content named by `key`, if any does."""
-        return self._index.find(key)
+    def find(self, key: bytes, group: int = 0) -> int | None:
+        """The block of `group` that holds the content named by `key`, if any does."""
+        return self._indexes[group].find(key)
 
-    def find_longest(self, parent: bytes, token_ids: Sequence[int]) -> tuple[int, int] | None:
-        """The block after `parent` that begins like `token_ids`, and how many tokens are the same."""
-        return self._index.find_longest(parent, token_ids)
+    def find_longest(self, parent: bytes, token_ids: Sequence[int]) -> tuple[tuple[int, ...], int]:
+        """Blocks of one content after `parent`, one of each group, and how far it is like `token_ids`.
 
-    def touch(self, block: int) -> None:
-        """The content of a block was copied: it counts as used now, and as reused."""
-        self._reuses[block] += 1
-        if self._refs[block] == 0:
-            self._idle.add(block, self._reuses[block])
+        No blocks and 0 where the content nearest in the first group is missing in another.
+        """
+        key, common = self._indexes[0].find_longest(parent, token_ids) or (b"", 0)
+        found = tuple(block for index in self._indexes if (block := index.find(key)) is not None)
+        return (found, common) if len(found) == len(self._indexes) else ((), 0)
 
     def share(self, blocks: Iterable[int]) -> None:
         """Add one reference to each block; idle ones become used."""
         for block in blocks:
             if self._refs[block] == 0:
                 self._idle.remove(block)
+                self.used[self._groups[block]] += 1
             self._refs[block] += 1
             self._reuses[block] += 1
 
@@ -103,9 +122,14 @@ class BlockPool:
         """Let a used block be found by its content; a no-op where another block already is."""
         if self._refs[block] == 0:
             raise IntegrityError(f"block {block} is published but nobody uses it")
-        if self._index.find(content.key) is None and self._contents[block] is None:
-            self._index.add(content, block)
+        index = self._indexes[self._groups[block]]
+        if index.find(content.key) is None and self._contents[block] is None:
+            index.add(content, block)
             self._contents[block] = content
+
+    def withdraw(self, block: int) -> None:
+        """Let a block that one table holds be found no more: it is about to be written."""
+        self._forget(block)
 
     def release(self, table: Sequence[int], *, forget: bool = False) -> None:
         """Drop one reference to each block of a table.
@@ -119,6 +143,7 @@ class BlockPool:
             self._refs[block] -= 1
             if self._refs[block]:
                 continue
+            self.used[self._groups[block]] -= 1
             if forget:
                 self._forget(block)
             if self._contents[block] is None:
@@ -136,7 +161,7 @@ class BlockPool:
         content = self._contents[block]
         self._reuses[block] = 0
         if content is not None:
-            self._index.remove(content)
+            self._indexes[self._groups[block]].remove(content)
             self._contents[block] = None
 
     def check_integrity(self, tables: Iterable[Sequence[int]]) -> None:
@@ -156,8 +181,15 @@ class BlockPool:
                 raise IntegrityError(f"block {block} is in {states} states; exactly 1 is allowed")
             if (block in empty and content is not None) or (block in self._idle and content is None):
                 raise IntegrityError(f"block {block} is empty with a key, or idle without one")
-            if content is not None and self._index.find(content.key) != block:
+            if content is not None and self.find(content.key, self._groups[block]) != block:
                 raise IntegrityError(f"block {block} has a key that does not lead to it")
-        if len(self._index) != sum(content is not None for content in self._contents):
+        if sum(map(len, self._indexes)) != sum(content is not None for content in self._contents):
             raise IntegrityError("a key leads to a block that does not carry it")
-        self._index.check_integrity()
+        if self.used != self._count_used():
+            raise IntegrityError(f"{self.used} blocks of the groups count as used; {self._count_used()} are")
+        for index in self._indexes:
+            index.check_integrity()
+
+    def _count_used(self) -> list[int]:
+        groups = Counter(group for group, refs in zip(self._groups, self._refs, strict=True) if refs)
+        return [groups[group] for group in range(len(self.used))]

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Protocol
 
 from engine.budget import TokenWeights
-from engine.config import blocks_for
 from engine.records import StepPlan
 
 NEWEST = 0.2
@@ -22,8 +21,8 @@ class RestoreCosts(Protocol):
     def observe(self, plan: StepPlan, seconds: float) -> None:
         """A step took so long."""
 
-    def prefers_swap(self, num_tokens: int) -> bool:
-        """Whether moving the blocks of `num_tokens` out and in again takes less than computing them."""
+    def prefers_swap(self, num_tokens: int, num_blocks: int) -> bool:
+        """Whether moving `num_blocks` out and in again takes less than computing their tokens."""
 
 
 class MeasuredCosts:
@@ -49,6 +48,6 @@ class MeasuredCosts:
         self.token_seconds += (latest - self.token_seconds) * (NEWEST if is_known else 1.0)
         self._largest = max(self._largest, tokens)
 
-    def prefers_swap(self, num_tokens: int) -> bool:
-        moving = 2 * blocks_for(num_tokens) * self.block_seconds
+    def prefers_swap(self, num_tokens: int, num_blocks: int) -> bool:
+        moving = 2 * num_blocks * self.block_seconds
         return moving < self._weights.of(0, num_tokens) * self.token_seconds

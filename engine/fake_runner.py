@@ -1,8 +1,8 @@
 """A model runner without a model, for tests of whatever drives an engine. Published, small, offline.
 
 It keeps a paged cache as the real one does. What it stores for a position is a digest of everything
-before it, read back through the block table, so a wrong, stale or shared block changes the completion;
-`expected()` says without any cache what a completion must be.
+before it, looked for through the block table in every block that is seen, so a wrong, stale or shared one
+changes the completion; `expected()` says without any cache what a completion must be.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from math import inf
 from pathlib import Path
 from typing import Any, Protocol
 
-from engine.config import BLOCK_SIZE, EngineConfig, blocks_for
+from engine.config import BLOCK_SIZE, EngineConfig
 from engine.engine import Engine
+from engine.kv_groups import Window
 from engine.records import SampledRow, SampledTokens, ScheduledSeq, StepPlan, TokenLogprob
 
 EOS = 0
@@ -49,7 +50,7 @@ class FakeRunner:
     block_bytes: int = 1024
     num_host_blocks: int = 0
     attention_balance: float = inf
-    window: int | None = None
+    windows: tuple[Window, ...] = (None,)
     model_len: int = 1024
     vocab_size: int = 97
     eos_token_ids: frozenset[int] = frozenset({EOS})
@@ -58,6 +59,7 @@ class FakeRunner:
     plans: list[list[tuple[int, int, int]]] = field(default_factory=list)
     _cache: dict[tuple[int, int], bytes] = field(default_factory=dict)
     _slots: dict[int, str] = field(default_factory=dict)
+    _states: dict[int, list[bytes]] = field(default_factory=dict)
 
     def block_seconds(self) -> float:
         return 0.0
@@ -96,11 +98,33 @@ class FakeRunner:
 
     def _compute(self, seq: ScheduledSeq, token_ids: Sequence[int]) -> bytes:
         adapter = self._slots[seq.adapter_slot] if seq.adapter_slot else None
-        state = self._cache[_place(seq, seq.start - 1)] if seq.start else _START
+        state = self._seen(seq, adapter) if seq.start else _START
         for position, token_id in enumerate(token_ids, start=seq.start):
             state = _next_state(state, adapter, token_id)
-            self._cache[_place(seq, position)] = state
+            for group in range(len(self.windows)):
+                self._cache[self._place(seq, position, group)] = state
         return state
+
+    def _seen(self, seq: ScheduledSeq, adapter: str | None) -> bytes:
+        """State before the first new token; a wrong one where a group lacks what that token sees."""
+        states = self._states.setdefault(seq.seq_id, [])
+        for token_id in seq.token_ids[len(states) : seq.start]:
+            states.append(_next_state(states[-1] if states else _START, adapter, token_id))
+        last = seq.start - 1
+        for group, window in enumerate(self.windows):
+            lowest = 0 if window is None else max(0, seq.start - window + 1)
+            # The last position of each block, and of the text; nothing where a token sees but itself.
+            looked_at = [
+                *range(lowest | (BLOCK_SIZE - 1), last, BLOCK_SIZE),
+                *range(max(lowest, last), last + 1),
+            ]
+            if any(self._cache.get(self._place(seq, at, group)) != states[at] for at in looked_at):
+                return _UNWRITTEN
+        return states[last]
+
+    def _place(self, seq: ScheduledSeq, position: int, group: int) -> tuple[int, int]:
+        row = position // BLOCK_SIZE
+        return seq.block_table[row * len(self.windows) + group], position % BLOCK_SIZE
 
 
 def expected(
@@ -145,10 +169,6 @@ def state_after(token_ids: Sequence[int], adapter: str | None = None) -> bytes:
     return state
 
 
-def _place(seq: ScheduledSeq, position: int) -> tuple[int, int]:
-    return seq.block_table[position // BLOCK_SIZE], position % BLOCK_SIZE
-
-
 def _next_state(state: bytes, adapter: str | None, token_id: int) -> bytes:
     return sha256(state + repr((adapter, token_id)).encode()).digest()
 
@@ -171,8 +191,8 @@ class FixedCosts:
     def observe(self, plan: StepPlan, seconds: float) -> None:
         """Changes nothing."""
 
-    def prefers_swap(self, num_tokens: int) -> bool:
-        return 2 * blocks_for(num_tokens) * self.block_seconds < num_tokens * self.token_seconds
+    def prefers_swap(self, num_tokens: int, num_blocks: int) -> bool:
+        return 2 * num_blocks * self.block_seconds < num_tokens * self.token_seconds
 
 
 def fake_engine(runner: FakeRunner, costs: FixedCosts | None = None, **settings: Any) -> Engine:

@@ -16,6 +16,7 @@ from typing import Any, Self
 from engine.config import BLOCK_SIZE
 from engine.errors import UnsupportedModel
 from engine.families import FAMILIES, Family
+from engine.kv_groups import KVGroups, group_layers
 from engine.layer_modules import LLAMA, ExpertSpec, Groups, module_shapes
 from engine.ropespec import Json, RopeSpec
 
@@ -87,9 +88,17 @@ class ModelSpec:
             keys=self.num_kv_heads * self.head_dim,
         )
 
+    @property
+    def kv_groups(self) -> KVGroups:
+        """Its layers by what they keep of a text; a window as wide as the longest text served is none."""
+        longest = min(self.max_position, self.rope.length or self.max_position)
+        return group_layers(
+            [None if window is None or window >= longest else window for window in self.windows]
+        )
+
     def block_bytes(self, dtype: str) -> int:
-        """Bytes of one block: K and V of BLOCK_SIZE tokens in every layer."""
-        per_token = 2 * self.num_layers * self.num_kv_heads * self.head_dim * DTYPE_BYTES[dtype]
+        """Bytes of one block: K and V of BLOCK_SIZE tokens in every layer of a KV group."""
+        per_token = 2 * self.kv_groups.depth * self.num_kv_heads * self.head_dim * DTYPE_BYTES[dtype]
         return BLOCK_SIZE * per_token
 
     def attention_balance(self) -> float:

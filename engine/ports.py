@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from engine.kv_groups import Window
 from engine.records import SampledTokens, StepPlan
 
 if TYPE_CHECKING:
@@ -33,15 +34,15 @@ class ModelRunner(Protocol):
 
     @property
     def block_bytes(self) -> int:
-        """Bytes of one KV block, all layers together."""
+        """Bytes of one KV block, the layers of its group together."""
 
     @property
     def model_len(self) -> int:
         """Positions the model was made for."""
 
     @property
-    def window(self) -> int | None:
-        """Positions a token sees, its own included, in the layer that sees most; None where one sees all."""
+    def windows(self) -> tuple[Window, ...]:
+        """Positions a token sees, its own included, in the layers of each KV group; None for all."""
 
     @property
     def vocab_size(self) -> int:

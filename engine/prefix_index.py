@@ -33,7 +33,7 @@ class PrefixIndex:
 
     def __init__(self) -> None:
         self._blocks: dict[bytes, int] = {}
-        self._followers: dict[bytes, list[tuple[tuple[int, ...], int]]] = {}
+        self._followers: dict[bytes, list[tuple[tuple[int, ...], bytes]]] = {}
 
     def __len__(self) -> int:
         return len(self._blocks)
@@ -45,20 +45,20 @@ class PrefixIndex:
         """The block that holds the content named by `key`, if any does."""
         return self._blocks.get(key)
 
-    def find_longest(self, parent: bytes, token_ids: Sequence[int]) -> tuple[int, int] | None:
-        """The block after `parent` that begins like `token_ids`, and how many tokens are the same."""
+    def find_longest(self, parent: bytes, token_ids: Sequence[int]) -> tuple[bytes, int] | None:
+        """Key of the content after `parent` that begins like `token_ids`; how many tokens are the same."""
         followers = self._followers.get(parent)
         if not followers or not token_ids:
             return None
         place = bisect_left(followers, tuple(token_ids), key=_tokens)
         near = followers[max(0, place - 1) : place + 1]
-        count, block = max((_common(tokens, token_ids), block) for tokens, block in near)
-        return (block, count) if count else None
+        count, key = max((_common(tokens, token_ids), key) for tokens, key in near)
+        return (key, count) if count else None
 
     def add(self, content: Content, block: int) -> None:
         """`block` holds `content`, which no other block of the index does."""
         self._blocks[content.key] = block
-        insort(self._followers.setdefault(content.parent, []), (content.token_ids, block))
+        insort(self._followers.setdefault(content.parent, []), (content.token_ids, content.key))
 
     def remove(self, content: Content) -> None:
         """No block holds `content` any more."""
@@ -70,8 +70,8 @@ class PrefixIndex:
 
     def check_integrity(self) -> None:
         """Raise IntegrityError unless both views name the same blocks."""
-        followers = [block for each in self._followers.values() for _, block in each]
-        if sorted(followers) != sorted(self._blocks.values()):
+        followers = [key for each in self._followers.values() for _, key in each]
+        if sorted(followers) != sorted(self._blocks):
             raise IntegrityError("blocks found by key and blocks found by tokens differ")
 
 

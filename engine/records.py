@@ -16,6 +16,7 @@ __all__ = [
     "Candidates",
     "EngineStats",
     "FinishReason",
+    "GroupStats",
     "Request",
     "RequestStats",
     "SampledRow",
@@ -122,13 +123,22 @@ class Spread:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupStats:
+    """A KV group: its layers' window, None without one, and the blocks that sequences use of it."""
+
+    window: int | None
+    blocks_used: int
+
+
+@dataclass(frozen=True, slots=True)
 class EngineStats:
     """Gauges of this moment and counters since the start.
 
     blocks_free: blocks no sequence uses, of which blocks_cached hold a prefix that may be found again.
+    groups: KV groups of layers and what they use of the pool, which is one for all.
     kv_bytes_total, kv_bytes_used: of the KV pool, and of the blocks that sequences use.
     live_tokens: tokens of running sequences whose keys and values are cached. reserved_tokens: places for
-        more in the blocks that they hold.
+        more in the rows of blocks that they hold.
     prefix_queries, prefix_hits: prompt tokens looked up, and those found.
     admissions: sequences that began to run, again after a preemption. evictions: cached blocks given up.
     preemptions: of them, swaps saved their blocks to host memory, where host_blocks_free are left; the
@@ -144,6 +154,7 @@ class EngineStats:
     blocks_total: int = 0
     blocks_free: int = 0
     blocks_cached: int = 0
+    groups: tuple[GroupStats, ...] = ()
     prefix_queries: int = 0
     prefix_hits: int = 0
     kv_bytes_total: int = 0
@@ -174,13 +185,15 @@ class EngineStats:
 class ScheduledSeq:
     """One sequence's share of a step.
 
-    The runner computes keys and values of `token_ids[start : start + count]`, writes those of position
-    p at block `block_table[p // BLOCK_SIZE]`, offset `p % BLOCK_SIZE`, and attends over positions
-    0 .. start + count - 1. With `samples` set it also chooses the next token, from the last position.
+    The runner computes keys and values of `token_ids[start : start + count]`, writes those of position p
+    in the layers of KV group g at block `block_table[p // BLOCK_SIZE * groups + g]`, offset
+    `p % BLOCK_SIZE`, and attends over positions 0 .. start + count - 1, as far as each layer sees. With
+    `samples` set it also chooses the next token, from the last position.
 
     seq_id: one number for the whole life of a sequence, also across preemption; never used again.
     token_ids: prompt, then all generated tokens; a live view, read-only, valid during run() only.
-    block_table: live view, the same rules; covers at least start + count positions.
+    block_table: live view, the same rules; rows of one block of each KV group, for at least start + count
+        positions. What it names for positions that a group's layers see no more is others'.
     seed: together with num_outputs it fixes the random draw, so a resumed sequence draws the same.
     banned_ids: tokens that must not be sampled now (end tokens before min_tokens).
     num_candidates: above 0, that many likeliest tokens are wanted instead of a sampled one.
@@ -207,7 +220,7 @@ class ScheduledSeq:
 
 @dataclass(frozen=True, slots=True)
 class BlockCopy:
-    """Copy all keys and values of one block to another, in every layer."""
+    """Copy all keys and values of one block to another, in every layer of its group."""
 
     source: int
     target: int

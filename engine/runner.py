@@ -8,6 +8,7 @@ from engine.backends import StepModel, open_model
 from engine.config import EngineConfig
 from engine.copy_probe import seconds_per_block
 from engine.errors import InvalidConfig
+from engine.kv_groups import Window
 from engine.lora import AdapterWeights
 from engine.modelspec import ModelSpec, read_spec
 from engine.records import SampledTokens, ScheduledSeq, StepPlan
@@ -47,7 +48,7 @@ class Runner:
 
     @property
     def block_bytes(self) -> int:
-        """Bytes of one KV block, all layers together."""
+        """Bytes of one KV block, the layers of its group together."""
         return self._block_bytes
 
     @property
@@ -56,10 +57,9 @@ class Runner:
         return self._spec.max_position
 
     @property
-    def window(self) -> int | None:
-        """The widest of all layers' windows; None where a layer has none."""
-        windows = [window for window in self._spec.windows if window is not None]
-        return max(windows) if len(windows) == self._spec.num_layers else None
+    def windows(self) -> tuple[Window, ...]:
+        """Of the KV groups of its layers."""
+        return self._spec.kv_groups.windows
 
     @property
     def vocab_size(self) -> int:

@@ -14,10 +14,11 @@ from engine.budget import TokenBudget, TokenWeights
 from engine.config import BLOCK_SIZE, Policy
 from engine.errors import IntegrityError
 from engine.policies import claim, places, room
+from engine.prefix_search import Prefix
 from engine.records import ScheduledSeq, StepPlan
 from engine.sequence import Sequence
 from engine.swap import SwapSpace
-from engine.tables import BlockTables, Prefix
+from engine.tables import BlockTables
 from engine.victims import choose_victim, promised_blocks
 from engine.waiting import WaitingQueue
 
@@ -60,13 +61,12 @@ class Scheduler:
         counters: SchedulerCounters,
         *,
         prefix_cache: bool,
-        window: int | None = None,
     ) -> None:
         self.running: list[Sequence] = []
         self.waiting = WaitingQueue()
         self.counters = counters
         self._limits = limits
-        self._tables = BlockTables(pool, prefix_cache=prefix_cache, window=window)
+        self._tables = BlockTables(pool, prefix_cache=prefix_cache)
         self.pool = pool
         self.swap = swap
 
@@ -78,7 +78,7 @@ class Scheduler:
         """Run a new sequence on the blocks it has in common with a running one, or queue it."""
         common = self._tables.common_tokens(seq, parent) if parent.state == "running" else 0
         limits = self._limits
-        cost = claim(limits.policy, seq) - common // BLOCK_SIZE
+        cost = claim(limits.policy, seq) - seq.need.lasting(common // BLOCK_SIZE)
         fits = cost <= room(limits.policy, self.pool, self.running, limits.watermark_blocks)
         if common and fits and places([seq]) <= limits.max_num_seqs - places(self.running):
             self._tables.share(seq, parent, common)
@@ -143,7 +143,7 @@ class Scheduler:
                 return
             head = self._head(party[0])
             # What a later one of the party begins with may be gone when it starts: only the first saves.
-            cost = sum(claim(limits.policy, seq) for seq in party) - self._tables.saving(head)
+            cost = sum(claim(limits.policy, seq) for seq in party) - self._tables.saving(party[0], head)
             # Nobody is there to wait for where nothing runs: then what the forks will need is not kept.
             if (cost > left and self.running) or not self._can_promise(party):
                 return

@@ -9,12 +9,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from engine.block_need import BlockNeed
 from engine.config import BLOCK_SIZE, blocks_for
 from engine.prefix import child_key, root_key
 from engine.prefix_index import Content
 from engine.records import FinishReason, Request, RequestStats, SamplingParams, TokenLogprob
 
 SeqState = Literal["waiting", "running", "finished"]
+
+ALL_SEEN = BlockNeed()
+"""That of a model without windows."""
+
+_NOWHERE = range(0)
 
 
 @dataclass(slots=True, eq=False)
@@ -24,8 +30,8 @@ class Sequence:
     arrival: seq_id of its request's first sequence, all of which stand at one place in the queue.
     max_tokens: the request's own, clamped to the model length. stop_ids: every token that ends it.
     seed: the request's own or one drawn for it. added_at and later times: seconds, monotonic.
-    block_limit: most blocks it holds at once where every layer has a window, None where one has not.
-    table: block ids; those from num_dropped on are owned (one reference each) by it while it runs.
+    need: reckons its blocks. table: block ids, row by row, one of each KV group; while it runs it owns (one
+        reference each) all but those that have left their group's window, which are others' now.
     most_blocks: owned at once, of its whole life.
     saved: host blocks, owned by it while it waits, that hold its first num_saved tokens.
     index: which choice. forks_due: sequences yet to be forked off it, places and blocks for which are kept.
@@ -41,14 +47,13 @@ class Sequence:
     seed: int
     adapter_slot: int
     added_at: float
-    block_limit: int | None = None
+    need: BlockNeed = ALL_SEEN
     state: SeqState = "waiting"
     arrival: int = field(init=False)
     token_ids: list[int] = field(init=False)
     prompt_len: int = field(init=False)
     num_computed: int = 0
     table: list[int] = field(default_factory=list)
-    num_dropped: int = 0
     preemptions: int = 0
     cached_tokens: int = 0
     most_blocks: int = 0
@@ -84,20 +89,36 @@ class Sequence:
         return len(self.token_ids) - self.num_computed
 
     @property
+    def rows(self) -> int:
+        """Rows of its table."""
+        return len(self.table) // self.need.groups
+
+    @property
+    def max_rows(self) -> int:
+        """Rows its table may come to have; the last token's keys and values are never computed."""
+        return blocks_for(self.prompt_len + self.max_tokens - 1)
+
+    @property
     def max_blocks(self) -> int:
-        """Blocks it may yet hold at once; the last token's keys and values are never computed."""
-        most = blocks_for(self.prompt_len + self.max_tokens - 1) - self.num_dropped
-        return most if self.block_limit is None else min(most, self.block_limit)
+        """Blocks it may yet hold at once."""
+        return self.need.most(self.max_rows, self.num_computed)
 
     @property
     def held(self) -> list[int]:
-        """Blocks of its table that it owns: those before have left every layer's window."""
-        return self.table[self.num_dropped :] if self.num_dropped else self.table
+        """Blocks that it owns."""
+        return self.held_of(self.rows)
+
+    def held_of(self, rows: int) -> list[int]:
+        """Blocks of the first rows of its table that it owns."""
+        return [self.table[place] for place in self.need.places(rows, self.num_computed)]
 
     @property
-    def open_block(self) -> int | None:
-        """The block it has filled in part: where its next token goes, unless that begins a block."""
-        return self.table[self.num_computed // BLOCK_SIZE] if self.num_computed % BLOCK_SIZE else None
+    def open_places(self) -> range:
+        """Where its table names the blocks it has filled in part; none where its next token begins a row."""
+        if self.num_computed % BLOCK_SIZE == 0:
+            return _NOWHERE
+        first = self.num_computed // BLOCK_SIZE * self.need.groups
+        return range(first, first + self.need.groups)
 
     @property
     def order(self) -> tuple[int, int, int]:
@@ -140,7 +161,6 @@ class Sequence:
             state="waiting",
             num_computed=0,
             table=[],
-            num_dropped=0,
             saved=[],
             num_saved=0,
             forks_due=0,

@@ -37,20 +37,13 @@ class SwapSpace:
         return len(self._free)
 
     def is_worth(self, seq: Sequence) -> bool:
-        """Whether the blocks of a running sequence fit, and are sooner copied than computed.
-
-        Never where some have left the window: what is left of it is short to compute.
-        """
-        needed = blocks_for(seq.num_computed)
-        return (
-            not seq.num_dropped
-            and 0 < needed <= len(self._free)
-            and self._costs.prefers_swap(seq.num_computed)
-        )
+        """Whether the blocks of a running sequence fit, and are sooner copied than computed."""
+        needed = _blocks_of(seq, seq.num_computed)
+        return 0 < needed <= len(self._free) and self._costs.prefers_swap(seq.num_computed, needed)
 
     def take(self, seq: Sequence) -> list[int]:
         """Host blocks for all computed tokens of a sequence; the step to come fills them."""
-        seq.saved = [self._free.pop() for _ in range(blocks_for(seq.num_computed))]
+        seq.saved = [self._free.pop() for _ in range(_blocks_of(seq, seq.num_computed))]
         seq.num_saved = seq.num_computed
         self._new.append(seq)
         return seq.saved
@@ -85,5 +78,10 @@ class SwapSpace:
         known = sorted([*self._free, *self._leaving, *held])
         if known != list(range(self._first, self._first + self.num_blocks)):
             raise IntegrityError("a host block is lost, or in more than one state")
-        if any(len(seq.saved) != blocks_for(seq.num_saved) for seq in waiting):
+        if any(len(seq.saved) != _blocks_of(seq, seq.num_saved) for seq in waiting):
             raise IntegrityError("a waiting sequence saved more tokens than its host blocks hold, or fewer")
+
+
+def _blocks_of(seq: Sequence, num_tokens: int) -> int:
+    """Blocks of its first tokens that it still holds when those are computed."""
+    return seq.need.held(blocks_for(num_tokens), num_tokens)

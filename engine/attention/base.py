@@ -15,7 +15,10 @@ AttentionPlan: TypeAlias = Any
 
 @dataclass(frozen=True, slots=True)
 class SeqSpan:
-    """New tokens of one sequence: positions start .. start + count - 1, cached in `block_table`."""
+    """New tokens of one sequence: positions start .. start + count - 1, cached in `block_table`.
+
+    block_table: rows of one block of each KV group, as in ScheduledSeq.
+    """
 
     start: int
     count: int
@@ -40,4 +43,4 @@ class PagedAttention(AttentionBackend):
 
     @abstractmethod
     def copy_block(self, source: int, target: int) -> None:
-        """Copy keys and values of a whole block in every layer."""
+        """Copy keys and values of a whole block in every layer of its group."""

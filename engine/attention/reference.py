@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -18,6 +18,7 @@ from torch import Tensor
 from engine.attention.base import PagedAttention, SeqSpan
 from engine.attention.scores import Scores
 from engine.config import BLOCK_SIZE, blocks_for
+from engine.kv_groups import Window
 from engine.modelspec import ModelSpec
 
 
@@ -48,30 +49,29 @@ class DecodeGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class WindowPlan:
-    """The work of the layers that share one window."""
+class GroupPlan:
+    """The work of the layers of one KV group.
 
+    slots: int64 [T], the cache place of each new token: block * BLOCK_SIZE + offset.
+    """
+
+    slots: Tensor
     prefills: tuple[PrefillSpan, ...]
     decodes: tuple[DecodeGroup, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ReferencePlan:
-    """slots: int64 [T], the cache place of each new token: block * BLOCK_SIZE + offset."""
-
-    slots: Tensor
-    windows: dict[int | None, WindowPlan]
-
-
 class ReferenceAttention(PagedAttention):
-    """Cache: keys and values of each layer, [blocks * BLOCK_SIZE, kv_heads, head_dim]."""
+    """Cache: keys and values of each layer of a group, [blocks * BLOCK_SIZE, kv_heads, head_dim].
+
+    Layers of different groups that have the same place in a block share them.
+    """
 
     def __init__(self, spec: ModelSpec, num_blocks: int, dtype: torch.dtype) -> None:
         shape = (num_blocks * BLOCK_SIZE, spec.num_kv_heads, spec.head_dim)
-        self._windows = spec.windows
+        self._groups = spec.kv_groups
         self._scores = Scores.of(spec)
-        self._keys = [torch.empty(shape, dtype=dtype) for _ in range(spec.num_layers)]
-        self._values = [torch.empty(shape, dtype=dtype) for _ in range(spec.num_layers)]
+        self._keys = [torch.empty(shape, dtype=dtype) for _ in range(self._groups.depth)]
+        self._values = [torch.empty(shape, dtype=dtype) for _ in range(self._groups.depth)]
 
     def copy_block(self, source: int, target: int) -> None:
         """See PagedAttention."""
@@ -79,18 +79,20 @@ class ReferenceAttention(PagedAttention):
             blocks = cache.view(-1, BLOCK_SIZE, *cache.shape[1:])
             blocks[target] = blocks[source]
 
-    def plan(self, spans: Sequence[SeqSpan]) -> ReferencePlan:
+    def plan(self, spans: Sequence[SeqSpan]) -> list[GroupPlan]:
         """See AttentionBackend."""
-        slots = torch.cat([_slots(span.block_table, span.start, span.start + span.count) for span in spans])
-        windows = {window: _plan_window(spans, window) for window in set(self._windows)}
-        return ReferencePlan(slots, windows)
+        windows = self._groups.windows
+        return [
+            _plan_group([_of_group(span, group, len(windows)) for span in spans], window)
+            for group, window in enumerate(windows)
+        ]
 
-    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, plan: ReferencePlan) -> Tensor:
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, plan: list[GroupPlan]) -> Tensor:
         """See AttentionBackend."""
-        keys, values = self._keys[layer], self._values[layer]
-        keys.index_copy_(0, plan.slots, k)
-        values.index_copy_(0, plan.slots, v)
-        work = plan.windows[self._windows[layer]]
+        group, place = self._groups.places[layer]
+        keys, values, work = self._keys[place], self._values[place], plan[group]
+        keys.index_copy_(0, work.slots, k)
+        values.index_copy_(0, work.slots, v)
         out = torch.empty_like(q)
         for span in work.prefills:
             if span.mask is None:
@@ -98,8 +100,8 @@ class ReferenceAttention(PagedAttention):
             else:
                 seen_k, seen_v = (cache.index_select(0, span.slots) for cache in (keys, values))
                 out[span.rows] = self._scores.masked(q[span.rows], seen_k, seen_v, span.mask)
-        for group in work.decodes:
-            out[group.rows] = _attend_one(q[group.rows], keys, values, group, self._scores)
+        for decode in work.decodes:
+            out[decode.rows] = _attend_one(q[decode.rows], keys, values, decode, self._scores)
         return out
 
 
@@ -108,16 +110,16 @@ def create(spec: ModelSpec, num_blocks: int, dtype: torch.dtype) -> ReferenceAtt
     return ReferenceAttention(spec, num_blocks, dtype)
 
 
-def _attend_one(q: Tensor, keys: Tensor, values: Tensor, group: DecodeGroup, scores: Scores) -> Tensor:
+def _attend_one(q: Tensor, keys: Tensor, values: Tensor, decode: DecodeGroup, scores: Scores) -> Tensor:
     """q [B, heads, head_dim]; the heads that share a key stand where its queries' positions would."""
     batch, heads, head_dim = q.shape
     kv_heads = keys.shape[1]
     k, v = (
-        cache.index_select(0, group.slots).view(batch, -1, kv_heads, head_dim).transpose(1, 2)
+        cache.index_select(0, decode.slots).view(batch, -1, kv_heads, head_dim).transpose(1, 2)
         for cache in (keys, values)
     )
     grouped = q.view(batch, kv_heads, heads // kv_heads, head_dim)
-    return scores.attend(grouped, k, v, group.mask).reshape(q.shape)
+    return scores.attend(grouped, k, v, decode.mask).reshape(q.shape)
 
 
 def _slots(block_table: Sequence[int], start: int, end: int) -> Tensor:
@@ -128,12 +130,17 @@ def _slots(block_table: Sequence[int], start: int, end: int) -> Tensor:
     return places[start - first * BLOCK_SIZE : end - first * BLOCK_SIZE]
 
 
-def _lowest(position: int, window: int | None) -> int:
+def _lowest(position: int, window: Window) -> int:
     """The first position that the token at `position` sees."""
     return 0 if window is None else max(0, position - window + 1)
 
 
-def _plan_window(spans: Sequence[SeqSpan], window: int | None) -> WindowPlan:
+def _of_group(span: SeqSpan, group: int, groups: int) -> SeqSpan:
+    """The span with its table of one group."""
+    return replace(span, block_table=span.block_table[group::groups])
+
+
+def _plan_group(spans: Sequence[SeqSpan], window: Window) -> GroupPlan:
     prefills: list[PrefillSpan] = []
     by_size: dict[int, list[tuple[int, SeqSpan]]] = defaultdict(list)
     row = 0
@@ -145,10 +152,11 @@ def _plan_window(spans: Sequence[SeqSpan], window: int | None) -> WindowPlan:
             by_size[seen.bit_length()].append((row, span))
         row += span.count
     decodes = tuple(_decode_group(members, window) for members in by_size.values())
-    return WindowPlan(tuple(prefills), decodes)
+    slots = torch.cat([_slots(span.block_table, span.start, span.start + span.count) for span in spans])
+    return GroupPlan(slots, tuple(prefills), decodes)
 
 
-def _prefill(span: SeqSpan, row: int, window: int | None) -> PrefillSpan:
+def _prefill(span: SeqSpan, row: int, window: Window) -> PrefillSpan:
     rows = slice(row, row + span.count)
     end = span.start + span.count
     low = _lowest(span.start, window)
@@ -163,7 +171,7 @@ def _prefill(span: SeqSpan, row: int, window: int | None) -> PrefillSpan:
     return PrefillSpan(rows, slots, mask)
 
 
-def _decode_group(members: list[tuple[int, SeqSpan]], window: int | None) -> DecodeGroup:
+def _decode_group(members: list[tuple[int, SeqSpan]], window: Window) -> DecodeGroup:
     places = [_slots(span.block_table, _lowest(span.start, window), span.start + 1) for _, span in members]
     lengths = torch.tensor([len(own) for own in places])
     slots = torch.nn.utils.rnn.pad_sequence(places, batch_first=True, padding_value=-1)

@@ -21,7 +21,7 @@ class StepArrays:
     batch: all of it but `logits` and `best`. samples: sequences whose logits are wanted.
     """
 
-    def __init__(self, seqs: Sequence[ScheduledSeq], *, vocab: int, num_blocks: int) -> None:
+    def __init__(self, seqs: Sequence[ScheduledSeq], *, vocab: int, groups: int, num_blocks: int) -> None:
         """Raises ValueError for sequences that do not fit a vocabulary and a cache of these sizes."""
         starts = [seq.start for seq in seqs]
         counts = [seq.count for seq in seqs]
@@ -31,8 +31,9 @@ class StepArrays:
         for seq in seqs:
             end = seq.start + seq.count
             tokens += seq.token_ids[seq.start : end]
-            blocks += seq.block_table[: blocks_for(end)]
-        block_counts = [blocks_for(start + count) for start, count in zip(starts, counts, strict=True)]
+            blocks += seq.block_table[: blocks_for(end) * groups]
+        ends = map(sum, zip(starts, counts, strict=True))
+        block_counts = [blocks_for(end) * groups for end in ends]
         if min(counts) < 1 or min(starts) < 0:
             raise ValueError("a sequence of a step computes at least one token, from position 0 on")
         if len(tokens) != sum(counts):

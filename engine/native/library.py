@@ -27,10 +27,12 @@ class Spec(ctypes.Structure):
             (name, c_int32)
             for name in ("hidden", "inner", "layers", "heads", "kv_heads", "head_dim", "vocab")
         ),
-        *((name, c_int32) for name in ("tied", "qkv_bias", "o_bias", "mlp_bias", "qk_norm", "num_blocks")),
+        *((name, c_int32) for name in ("tied", "qkv_bias", "o_bias", "mlp_bias", "qk_norm")),
+        *((name, c_int32) for name in ("groups", "num_blocks")),
         *((name, c_float) for name in ("eps", "query_scale", "score_softcap", "rotary_scale")),
         ("rotary", c_void_p),
         ("windows", c_void_p),
+        ("places", c_void_p),
     )
 
 

@@ -68,6 +68,7 @@ class NativeModel:
         self._dtype = dtype
         self._max_rank = max_rank
         self._num_blocks = num_blocks
+        self._groups = len(spec.kv_groups.windows)
         self._memory = self._logits = torch.empty(0, spec.vocab_size)
         self._rows = self._most_rows = 0
         self._library = open_library(cache or default_cache())
@@ -86,7 +87,8 @@ class NativeModel:
         The next call overwrites the logits: fresh memory for every step would cost a page fault every 4 KiB.
         Raises ValueError for sequences that would reach outside.
         """
-        arrays = StepArrays(seqs, vocab=self.spec.vocab_size, num_blocks=self._num_blocks)
+        limits = {"vocab": self.spec.vocab_size, "groups": self._groups, "num_blocks": self._num_blocks}
+        arrays = StepArrays(seqs, **limits)
         out = self._room(arrays.samples)
         best = array("i", bytes(4 * arrays.samples))
         arrays.batch.logits, arrays.batch.best = out.data_ptr(), best.buffer_info()[0]
@@ -141,6 +143,7 @@ class NativeModel:
         spec, rope = self.spec, Rope(self.spec.rope, self.spec.head_dim)
         inverse = rope.inverse.to(torch.float32).contiguous()
         windows = np.array([window or 0 for window in spec.windows], np.int32)
+        places = np.array(spec.kv_groups.places, np.int32)
         settings = Spec(
             float32=self._dtype is torch.float32,
             int8_weights=weights == "int8",
@@ -158,6 +161,7 @@ class NativeModel:
             o_bias=spec.o_bias,
             mlp_bias=spec.mlp_bias,
             qk_norm=spec.qk_norm,
+            groups=self._groups,
             num_blocks=num_blocks,
             eps=spec.rms_norm_eps,
             query_scale=spec.head_dim**-0.5 if spec.query_scale is None else spec.query_scale,
@@ -165,6 +169,7 @@ class NativeModel:
             rotary_scale=rope.scale,
             rotary=inverse.data_ptr(),
             windows=windows.ctypes.data,
+            places=places.ctypes.data,
         )
         error = ctypes.create_string_buffer(_ERROR_BYTES)
         handle = self._library.noria_create(settings, error, _ERROR_BYTES)

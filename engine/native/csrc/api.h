@@ -14,6 +14,7 @@ struct noria_spec {
     int32_t hidden, inner, layers, heads, kv_heads, head_dim, vocab;
     int32_t tied;     // the head is the embedding
     int32_t qkv_bias, o_bias, mlp_bias, qk_norm;
+    int32_t groups;      // of layers: a block holds the keys and values of one group
     int32_t num_blocks;
     float eps;
     float query_scale;       // of scores
@@ -21,6 +22,7 @@ struct noria_spec {
     float rotary_scale;      // of cos and sin
     const float* rotary;     // [head_dim / 2] inverse frequencies
     const int32_t* windows;  // [layers], 0: none
+    const int32_t* places;   // [layers] group, and place in a block; both of each layer side by side
 };
 
 // Parts of a layer, and of the model (layer -1).
@@ -36,7 +38,7 @@ struct noria_batch {
     const int32_t* token_ids;    // of all sequences, one after another
     const int32_t* starts;       // [sequences] position of the first of them
     const int32_t* counts;       // [sequences]
-    const int32_t* blocks;       // block tables, one after another
+    const int32_t* blocks;       // block tables, one after another: rows of one block of each group
     const int32_t* block_counts; // [sequences]
     const int32_t* slots;        // [sequences] adapter slot, 0: none
     const int32_t* samples;      // [sequences] whether its last token's logits are wanted
@@ -57,7 +59,7 @@ __attribute__((visibility("default"))) void noria_put_bias(noria_model*, int32_t
                                                            const void*);
 // 0, or -1: no memory for so many rows.
 __attribute__((visibility("default"))) int32_t noria_step(noria_model*, const noria_batch*);
-// Copies cache blocks in every layer, in order; `pairs` are source and target of each of `count` copies.
+// Copies cache blocks in every layer of their group, in order; `pairs` are source and target of each of `count` copies.
 __attribute__((visibility("default"))) void noria_copy(noria_model*, const int32_t* pairs, int32_t count);
 // A [rank, in] and B [out, rank], scale already in B; copied. Returns the bytes it takes, -1: no memory.
 __attribute__((visibility("default"))) int64_t noria_load(noria_model*, int32_t slot, int32_t layer,

@@ -219,7 +219,7 @@ void Forward::expand(Worker& worker, const GroupDeltas* deltas, float* y, long y
 }
 
 void Forward::prepare(const Heads& heads, const Layer& layer, int row, int kv_head) {
-    const Span& span = plan_.spans[plan_.span_of[row]];
+    const Span& span = plan_.span(plan_.span_of[row], layer.group);
     const int position = plan_.positions[row], half = heads.head_dim / 2;
     const int group = heads.heads / heads.kv_heads;
     const Rotation turn = {space_.cos + row * half, space_.sin + row * half};
@@ -241,12 +241,12 @@ void Forward::attend(Worker& worker, const Layer& layer, const std::vector<Tile>
     worker.phase(static_cast<int>(tiles.size()), [&](int item, int following) {
         const Tile& tile = tiles[item];
         const Tile* next = following < 0 ? nullptr : &tiles[following];
-        const Span& span = plan_.spans[tile.span];
+        const Span& span = plan_.span(tile.span, layer.group);
         if (plan_.single) prepare(heads, layer, span.row, tile.kv_head);
         const long query = (static_cast<long>(tile.kv_head) * plan_.rows + span.row) * group;
         const Attend a = {&heads,      &span,       space_.typed(space_.queries, query, heads.padded_dim),
                           layer.cache, space_.seen, space_.seen_stride, layer.window, tile.kv_head,
-                          next == nullptr ? nullptr : &plan_.spans[next->span],
+                          next == nullptr ? nullptr : &plan_.span(next->span, layer.group),
                           next == nullptr ? 0 : next->kv_head};
         kernels_.attend(a, tile.first, tile.rows, space_.scratch + worker.thread() * space_.scratch_stride);
     });

@@ -1,5 +1,6 @@
 #include "model.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "pack.h"
@@ -28,10 +29,14 @@ Model::Model(const noria_spec& given, const Kernels& table)
     weights_ = std::make_unique<Arena>(counted_);
     lay_out(weights_.get());
     const size_t layer_bytes = Arena::rounded(heads_of(layers[0]).block_elements * element() * spec.num_blocks);
-    cache_ = std::make_unique<Arena>(layer_bytes * spec.layers);
+    int depth = 0;
+    for (int i = 0; i < spec.layers; ++i) depth = std::max(depth, given.places[2 * i + 1] + 1);
+    cache_ = std::make_unique<Arena>(layer_bytes * depth);
+    for (int i = 0; i < depth; ++i) caches_.push_back(static_cast<char*>(cache_->take(layer_bytes)));
     for (int i = 0; i < spec.layers; ++i) {
         layers[i].window = given.windows[i];
-        layers[i].cache = cache_->take(layer_bytes);
+        layers[i].group = given.places[2 * i];
+        layers[i].cache = caches_[given.places[2 * i + 1]];
     }
 }
 
@@ -96,10 +101,7 @@ Heads Model::heads_of(const Layer& layer) const {
 
 void Model::copy_block(long source, long target) {
     const size_t bytes = heads_of(layers[0]).block_elements * element();
-    for (Layer& layer : layers) {
-        char* cache = static_cast<char*>(layer.cache);
-        std::memmove(cache + target * bytes, cache + source * bytes, bytes);
-    }
+    for (char* cache : caches_) std::memmove(cache + target * bytes, cache + source * bytes, bytes);
 }
 
 int Model::part_in(int part) const {

@@ -22,7 +22,8 @@ struct Layer {
     Matrix gate_up;  // 16 columns of the gate, 16 of the other, in turn
     Matrix down;
     int window;
-    void* cache;
+    int group;    // whose blocks hold its keys and values
+    void* cache;  // shared with the layers of other groups that have the same place in a block
 };
 
 // Where an input matrix lands in a packed one: row j goes to column first + j / 16 * pitch + j % 16.
@@ -41,7 +42,7 @@ public:
     void put(int layer, int part, const void* source);
     void put_bias(int layer, int part, const void* source);
 
-    // Keys and values of a cache block, in every layer.
+    // Keys and values of a cache block, in every layer of its group.
     void copy_block(long source, long target);
 
     int element() const { return float32 ? 4 : 2; }
@@ -69,6 +70,7 @@ private:
     size_t counted_ = 0;  // bytes, in the first pass of lay_out
     std::unique_ptr<Arena> weights_;
     std::unique_ptr<Arena> cache_;
+    std::vector<char*> caches_;  // of each place in a block
 };
 
 }  // namespace noria

@@ -28,6 +28,7 @@ void Plan::make(const noria_batch& batch) {
     std::stable_sort(order_.begin(), order_.end(),
                      [&](int a, int b) { return batch.slots[a] < batch.slots[b]; });
     lay_rows(batch);
+    lay_tables(batch);
     cut_tiles();
     std::vector<Run> runs;
     for (size_t i = 0; i < order_.size(); ++i) {
@@ -44,13 +45,9 @@ void Plan::make(const noria_batch& batch) {
 }
 
 void Plan::lay_rows(const noria_batch& batch) {
-    const int count = batch.sequences;
-    std::vector<int> first_token(count + 1, 0), first_block(count + 1, 0), row_of(count);
-    for (int i = 0; i < count; ++i) {
-        first_token[i + 1] = first_token[i] + batch.counts[i];
-        first_block[i + 1] = first_block[i] + batch.block_counts[i];
-    }
-    blocks_.assign(batch.blocks, batch.blocks + first_block[count]);
+    const int count = sequences = batch.sequences;
+    std::vector<int> first_token(count + 1, 0), row_of(count);
+    for (int i = 0; i < count; ++i) first_token[i + 1] = first_token[i] + batch.counts[i];
     tokens.clear(), positions.clear(), span_of.clear(), spans.clear(), sampled.clear();
     for (const int i : order_) {
         const int row = static_cast<int>(tokens.size());
@@ -60,19 +57,34 @@ void Plan::lay_rows(const noria_batch& batch) {
             positions.push_back(batch.starts[i] + j);
             span_of.push_back(static_cast<int>(spans.size()));
         }
-        spans.push_back({blocks_.data() + first_block[i], batch.starts[i], batch.counts[i], row});
+        spans.push_back({nullptr, batch.starts[i], batch.counts[i], row});
     }
     rows = static_cast<int>(tokens.size());
     for (int i = 0; i < count; ++i)
         if (batch.samples[i] != 0) sampled.push_back(row_of[i] + batch.counts[i] - 1);
 }
 
+// Of each group the tables of all sequences, one after another.
+void Plan::lay_tables(const noria_batch& batch) {
+    const int groups = model_.spec.groups;
+    std::vector<int> first(sequences + 1, 0);
+    for (int i = 0; i < sequences; ++i) first[i + 1] = first[i] + batch.block_counts[i];
+    const int all = first[sequences], rows_of_blocks = all / groups;
+    blocks_.resize(all);
+    for (int i = 0; i < all; ++i) blocks_[i % groups * rows_of_blocks + i / groups] = batch.blocks[i];
+    for (int group = 1; group < groups; ++group)
+        for (int i = 0; i < sequences; ++i) spans.push_back(spans[i]);
+    for (int group = 0; group < groups; ++group)
+        for (int i = 0; i < sequences; ++i)
+            spans[group * sequences + i].table = blocks_.data() + group * rows_of_blocks + first[order_[i]] / groups;
+}
+
 void Plan::cut_tiles() {
     const int group = model_.spec.heads / model_.spec.kv_heads;
-    single = rows == static_cast<int>(spans.size()) && group <= kTile;
+    single = rows == sequences && group <= kTile;
     tiles.clear(), last_tiles.clear();
-    for (size_t span = 0; span < spans.size(); ++span)
-        cut_rows(tiles, static_cast<int>(span), 0, spans[span].count * group);
+    for (int span = 0; span < sequences; ++span)
+        cut_rows(tiles, span, 0, spans[span].count * group);
     for (const int row : sampled) {
         const int all = spans[span_of[row]].count * group;
         cut_rows(last_tiles, span_of[row], all - group, all);

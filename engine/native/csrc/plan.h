@@ -45,11 +45,15 @@ public:
     // Copies what it needs: a thread may still look at the plan when the batch is gone.
     void make(const noria_batch& batch);
 
+    // A sequence with the block table of a group of layers.
+    const Span& span(int index, int group) const { return spans[group * sequences + index]; }
+
     const GroupDeltas* deltas(int layer, Group group) const {
         const GroupDeltas& found = deltas_[layer * kGroups + group];
         return adapted && !found.shrinks.empty() ? &found : nullptr;
     }
 
+    int sequences = 0;
     int rows = 0;
     int rank = 0;                // of the widest padded A
     bool adapted = false;        // some row has an adapter
@@ -58,7 +62,8 @@ public:
     std::vector<int> positions;  // [rows]
     std::vector<int> span_of;    // [rows]
     std::vector<int> sampled;    // rows whose logits are wanted, in the caller's order
-    std::vector<Span> spans;     // those of one adapter stand together
+    // Sequences, those of one adapter together, with the blocks of the first group; then the same of the others.
+    std::vector<Span> spans;
     std::vector<Tile> tiles;
     // Whether rows that are not sampled end at the last layer, once their keys and values are stored.
     bool trims = false;
@@ -71,6 +76,7 @@ private:
     };
 
     void lay_rows(const noria_batch& batch);
+    void lay_tables(const noria_batch& batch);
     void cut_tiles();
     void cut_rows(std::vector<Tile>& into, int span, int first, int end) const;
     void gather_deltas(const std::vector<Run>& runs);

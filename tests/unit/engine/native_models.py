@@ -18,9 +18,9 @@ from engine.modelspec import ModelSpec, read_spec
 from engine.native.model import NativeModel
 from engine.records import ScheduledSeq
 from engine.runner import Runner, build_runner
-from tests.unit.engine.conftest import Row
+from tests.unit.engine.conftest import MOST_GROUPS, Row
 
-NUM_BLOCKS = 64
+NUM_BLOCKS = 192
 
 
 class KeptLogits(NativeModel):
@@ -103,7 +103,7 @@ def make_rows(lengths: Sequence[int], vocab: int, seed: int, slots: Sequence[int
     rows = []
     for i, length in enumerate(lengths):
         ids = torch.randint(0, vocab, (length,), generator=random).tolist()
-        table = [free.pop() for _ in range(blocks_for(length))]
+        table = [free.pop() for _ in range(blocks_for(length) * MOST_GROUPS)]
         rows.append(Row(i, ids, table, adapter_slot=slots[i] if slots else 0))
     return rows
 

@@ -70,10 +70,10 @@ def attend(backend: AttentionBackend, layer: int, parts: list[tuple[History, int
     return list(out.split([end - start for _, start, end in parts]))
 
 
-def histories(lengths: list[int], seed: int) -> list[History]:
+def histories(lengths: list[int], seed: int, groups: int = 1) -> list[History]:
     free = list(range(NUM_BLOCKS))
     random.Random(seed).shuffle(free)
-    tables = [[free.pop() for _ in range(blocks_for(length))] for length in lengths]
+    tables = [[free.pop() for _ in range(blocks_for(length) * groups)] for length in lengths]
     return [
         History(length, table, seed + n)
         for n, (length, table) in enumerate(zip(lengths, tables, strict=True))
@@ -103,7 +103,7 @@ def test_random_steps_equal_plain_attention(window: int | None, seed: int) -> No
 
 
 def test_layers_have_windows_of_their_own() -> None:
-    one = histories([40], seed=1)[0]
+    one = histories([40], seed=1, groups=2)[0]
     backend = create_attention("reference", spec(None, 7), NUM_BLOCKS, torch.float32)
     for layer, window in ((0, None), (1, 7)):
         (found,) = attend(backend, layer, [(one, 0, 40)])

@@ -103,16 +103,28 @@ def test_a_reused_block_outlives_later_ones() -> None:
     assert pool.counters.evictions == 8
 
 
-def test_a_copied_block_counts_as_used() -> None:
-    pool = BlockPool(2)
-    first, second = pool.allocate(2)
+def test_a_block_is_found_only_in_its_group() -> None:
+    pool = BlockPool(3, num_groups=2)
+    first, second = pool.allocate(2, [0, 1])
     pool.publish(first, _content(b"1"))
-    pool.publish(second, _content(b"2"))
-    pool.release([first])
-    pool.release([second])
-    pool.touch(first)
-    assert pool.allocate(1) == [second]
-    pool.check_integrity([[second]])
+    assert (pool.find(b"1", 0), pool.find(b"1", 1)) == (first, None)
+    assert pool.find_longest(b"", (1,)) == ((), 0)
+    pool.publish(second, _content(b"1"))
+    assert pool.find_longest(b"", _content(b"1").token_ids) == ((first, second), 1)
+    assert (pool.used, [pool.group_of(block) for block in (first, second)]) == ([1, 1], [0, 1])
+    pool.release([first, second])
+    assert pool.used == [0, 0]
+    pool.allocate(2, [1, 1])
+    assert (pool.used, pool.find(b"1", 1)) == ([0, 2], None)
+
+
+def test_a_block_that_is_written_again_is_found_no_more() -> None:
+    pool = BlockPool(1)
+    (block,) = pool.allocate(1)
+    pool.publish(block, _content(b"1"))
+    pool.withdraw(block)
+    assert (pool.find(b"1"), pool.is_writable(block)) == (None, True)
+    pool.check_integrity([[block]])
 
 
 def test_misuse_is_noticed() -> None:

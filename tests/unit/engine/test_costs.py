@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from engine.budget import TokenWeights
+from engine.config import blocks_for
 from engine.copy_probe import PROBE_BYTES, seconds_per_block
 from engine.costs import MeasuredCosts
 from engine.records import BlockCopy, SamplingParams, ScheduledSeq, StepPlan
@@ -23,29 +24,34 @@ def plan(*spans: tuple[int, int]) -> StepPlan:
 
 def test_nothing_is_swapped_before_a_step_was_seen() -> None:
     costs = MeasuredCosts(1e-9, TokenWeights())
-    assert not costs.prefers_swap(1000)
+    assert not costs.prefers_swap(1000, blocks_for(1000))
     costs.observe(plan((0, 16)), 1.0)
-    assert costs.prefers_swap(1000)
+    assert costs.prefers_swap(1000, blocks_for(1000))
 
 
 @pytest.mark.parametrize(("block_seconds", "swap"), [(0.079, True), (0.081, False)])
 def test_the_copy_out_and_in_against_the_tokens_again(block_seconds: float, swap: bool) -> None:
     costs = MeasuredCosts(block_seconds, TokenWeights())
     costs.observe(plan((0, 50), (7, 50)), 1.0)  # 10 ms a token, 160 ms a block
-    assert costs.prefers_swap(160) == swap
+    assert costs.prefers_swap(160, 10) == swap
 
 
 def test_a_started_block_is_copied_whole() -> None:
     costs = MeasuredCosts(0.05, TokenWeights())
     costs.observe(plan((0, 100)), 1.0)
-    assert [costs.prefers_swap(count) for count in (16, 17, 20, 21)] == [True, False, False, True]
+    assert [costs.prefers_swap(count, blocks_for(count)) for count in (16, 17, 20, 21)] == [
+        True,
+        False,
+        False,
+        True,
+    ]
 
 
 def test_context_makes_computing_again_dearer() -> None:
     costs = MeasuredCosts(0.1, TokenWeights(balance=100.0))
     costs.observe(plan((0, 1), (100, 50)), (1 + 50 + 50 + 12.25) * 0.01)
     assert costs.token_seconds == pytest.approx(0.01)
-    assert [costs.prefers_swap(count) for count in (32, 320)] == [False, True]
+    assert [costs.prefers_swap(count, blocks_for(count)) for count in (32, 320)] == [False, True]
 
 
 def test_small_steps_say_nothing_and_the_first_large_one_replaces_what_was_known() -> None:

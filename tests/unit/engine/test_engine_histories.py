@@ -256,11 +256,23 @@ def _some_action(draw: Random) -> tuple[str, Any]:
     return kind, numbers.get(kind, about)
 
 
-@pytest.mark.parametrize(("seed", "window"), [(0, None), (1, None), (2, None), (3, 24), (4, 40)])
-def test_ten_thousand_steps_with_everything_that_can_happen(seed: int, window: int | None) -> None:
+@pytest.mark.parametrize(
+    ("seed", "windows", "num_blocks", "num_host_blocks"),
+    [
+        (0, (None,), 18, 0),
+        (1, (None,), 18, 4),
+        (2, (None,), 18, 12),
+        (3, (24,), 11, 0),
+        (4, (40,), 12, 12),
+        (5, (None, 24), 24, 12),
+        (6, (None, 40, 40, 17), 52, 20),
+    ],
+)
+def test_ten_thousand_steps_with_everything_that_can_happen(
+    seed: int, windows: tuple[int | None, ...], num_blocks: int, num_host_blocks: int
+) -> None:
     draw = Random(seed)
-    pools = {"num_blocks": {None: 18, 24: 10, 40: 12}[window], "num_host_blocks": (0, 4, 12)[seed % 3]}
-    runner = FakeRunner(**pools, window=window, poison=POISON)
+    runner = FakeRunner(num_blocks, num_host_blocks=num_host_blocks, windows=windows, poison=POISON)
     told = History(runner, {"max_num_seqs": 8, "max_batched_tokens": 40})
     for digest in DIGESTS[:2]:
         told.load(digest)
@@ -281,17 +293,17 @@ def test_ten_thousand_steps_with_everything_that_can_happen(seed: int, window: i
     ),
     num_blocks=st.integers(4, 14),
     num_host_blocks=st.sampled_from([0, 4, 30]),
-    window=st.sampled_from([None, 1, 20, 33]),
+    windows=st.sampled_from([(None,), (1,), (20,), (33,), (None, 20), (None, 33, 1)]),
     history=st.lists(actions, max_size=50),
 )
 def test_every_request_ends_once_and_as_if_alone(
     sizes: dict[str, int],
     num_blocks: int,
     num_host_blocks: int,
-    window: int | None,
+    windows: tuple[int | None, ...],
     history: list[tuple[str, Any]],
 ) -> None:
-    pools = {"num_blocks": num_blocks, "num_host_blocks": num_host_blocks, "window": window}
+    pools = {"num_blocks": num_blocks, "num_host_blocks": num_host_blocks, "windows": windows}
     runner = FakeRunner(**pools, poison=POISON)
     told = History(runner, sizes)
     for digest in DIGESTS[:2]:

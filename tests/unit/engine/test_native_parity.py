@@ -53,7 +53,7 @@ def test_logits_equal_transformers(tiny: Tiny, name: str, level: Level, pieces: 
 @pytest.mark.parametrize("level", ["best", "avx2"])
 def test_bfloat16_stays_near_float32(tiny: Tiny, name: str, level: Level) -> None:
     model = tiny(name)
-    (row,) = make_rows([60], 128, seed=2)
+    (row,) = make_rows([60], 128, seed=12)
     pieces = [30] + [1] * 10 + [20]
     got = fed(native(model.folder, dtype="bfloat16", level=level), row, pieces)
     want = model.logits(row.token_ids)[torch.tensor(pieces).cumsum(0) - 1]
@@ -142,7 +142,7 @@ def _fill_cache_with_nan(model: KeptLogits, row: Row) -> None:
         ({"token_ids": [3, 128]}, r"token_ids lie in 3 \.\. 128; the model has 0 \.\. 127"),
         ({"token_ids": [-1, 3]}, r"token_ids lie in -1 \.\. 3"),
         ({"token_ids": [3]}, "fewer tokens"),
-        ({"block_table": [64]}, r"blocks lie in 64 \.\. 64; the model has 0 \.\. 63"),
+        ({"block_table": [192]}, r"blocks lie in 192 \.\. 192; the model has 0 \.\. 191"),
         ({"block_table": []}, "shorter than its sequence"),
         ({"count": 0}, "at least one token"),
     ],

@@ -22,7 +22,7 @@ Blocks = Callable[[int], list[int]]
 
 def test_what_it_tells_of_the_model(tiny: Tiny) -> None:
     runner = tiny("llama").runner()
-    assert (runner.model_len, runner.vocab_size, runner.num_blocks) == (256, 128, 64)
+    assert (runner.model_len, runner.vocab_size, runner.num_blocks) == (256, 128, 192)
     assert runner.eos_token_ids == frozenset({2})
 
 

@@ -4,9 +4,10 @@ import pytest
 
 from engine.blocks import BlockPool
 from engine.errors import IntegrityError
+from engine.prefix_search import Prefix
 from engine.records import BlockCopy, Request, SamplingParams
 from engine.sequence import Sequence
-from engine.tables import BlockTables, Prefix
+from engine.tables import BlockTables
 
 
 def _sequence(prompt_len: int, seq_id: int = 0) -> Sequence:
@@ -49,7 +50,7 @@ def test_growth_that_does_not_fit_changes_nothing() -> None:
 def test_full_blocks_are_found_and_one_token_is_left_to_compute(prompt_len: int, found: int) -> None:
     tables = BlockTables(BlockPool(9), prefix_cache=True)
     first = _computed(tables, 40)
-    assert list(tables.find_prefix(_sequence(prompt_len)).blocks) == first.table[:found]
+    assert list(tables.find_prefix(_sequence(prompt_len)).table) == first.table[:found]
 
 
 def test_nothing_is_found_without_a_prefix_cache() -> None:
@@ -64,17 +65,17 @@ def test_a_block_is_published_only_when_all_of_it_is_computed() -> None:
     tables.grow(seq, 31)
     assert tables.find_prefix(_sequence(40)) == Prefix()
     tables.advance(seq, 31)
-    assert tables.find_prefix(_sequence(40)).blocks == (seq.table[0],)
+    assert tables.find_prefix(_sequence(40)).table == (seq.table[0],)
 
 
 def test_a_prefix_in_use_costs_nothing_an_idle_one_leaves_the_free_blocks() -> None:
     pool = BlockPool(9)
     tables = BlockTables(pool, prefix_cache=True)
     first, second = _computed(tables, 40), _sequence(40)
-    assert tables.saving(tables.find_prefix(second)) == 2
+    assert tables.saving(second, tables.find_prefix(second)) == 2
     tables.free(first)
     prefix = tables.find_prefix(second)
-    assert tables.saving(prefix) == 0
+    assert tables.saving(second, prefix) == 0
     before = pool.num_free
     tables.begin(second, prefix)
     assert second.num_computed == 39  # 7 of them copied, from what the first one left in its last block
@@ -88,7 +89,7 @@ def test_a_partly_matching_block_is_copied_as_far_as_it_matches() -> None:
     second = _sequence(48, 1)
     second.token_ids[41] = 777
     prefix = tables.find_prefix(second)
-    assert prefix == Prefix(tuple(first.table[:2]), first.table[2], 9)
+    assert prefix == Prefix(tuple(first.table[:2]), (0, 1), (first.table[2],), 41)
     tables.begin(second, prefix)
     assert (second.num_computed, second.table[:2]) == (41, first.table[:2])
     assert tables.take_copies() == (BlockCopy(first.table[2], second.table[2]),)
@@ -103,15 +104,17 @@ def test_what_a_finished_sequence_left_in_its_last_block_is_found() -> None:
     assert tables.find_prefix(_sequence(19)).num_tokens == 18
 
 
-def test_a_source_may_become_the_target_of_its_own_copy() -> None:
+def test_where_nothing_else_is_free_the_matching_block_itself_goes_on() -> None:
     pool = BlockPool(2)
     tables = BlockTables(pool, prefix_cache=True)
     tables.free(_computed(tables, 20))
     second = _sequence(20, 1)
     prefix = tables.find_prefix(second)
     tables.begin(second, prefix)
-    (copy,) = tables.take_copies()
-    assert (copy.source, copy.target, second.num_computed) == (prefix.source, prefix.source, 19)
+    assert tables.take_copies() == ()
+    assert (tuple(second.table[1:]), second.num_computed) == (prefix.sources, 19)
+    assert pool.is_writable(second.table[1])
+    tables.check_integrity([second])
 
 
 def test_a_shared_writable_block_is_noticed() -> None:
@@ -119,7 +122,7 @@ def test_a_shared_writable_block_is_noticed() -> None:
     first, second = _computed(tables, 20), _sequence(20, 1)
     tables.check_integrity([first])
     tables.grow(first, 20)
-    tables.begin(second, Prefix(tuple(first.table)))
+    tables.begin(second, Prefix(tuple(first.table), (0, 1, 2)))
     second.num_computed = 20
     with pytest.raises(IntegrityError, match=r"writable block \d+ is shared"):
         tables.check_integrity([first, second])

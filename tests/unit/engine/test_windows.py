@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 
+from engine.block_need import BlockNeed
 from engine.blocks import BlockPool
 from engine.config import EngineConfig
 from engine.engine import Engine
@@ -31,7 +32,7 @@ def torch_threads() -> Iterator[None]:
 
 def _sequence(prompt_len: int, seq_id: int = 0) -> Sequence:
     request = Request(str(seq_id), PROMPT[:prompt_len], SamplingParams(max_tokens=32))
-    return Sequence(seq_id, request, 32, frozenset(), 0, 0, 0.0, block_limit=5)
+    return Sequence(seq_id, request, 32, frozenset(), 0, 0, 0.0, BlockNeed([21], step_tokens=32))
 
 
 def _computed(tables: BlockTables, num_tokens: int) -> Sequence:
@@ -43,9 +44,9 @@ def _computed(tables: BlockTables, num_tokens: int) -> Sequence:
 
 @pytest.mark.parametrize(("computed", "dropped"), [(20, 0), (35, 0), (36, 1), (51, 1), (52, 2), (100, 5)])
 def test_a_block_is_given_back_when_no_later_token_sees_it(computed: int, dropped: int) -> None:
-    tables = BlockTables(BlockPool(20), prefix_cache=True, window=21)
+    tables = BlockTables(BlockPool(20), prefix_cache=True)
     seq = _computed(tables, computed)
-    assert seq.num_dropped == dropped
+    assert seq.rows - len(seq.held) == dropped
     assert tables.pool.num_free == 20 - len(seq.held)
     tables.check_integrity([seq])
     tables.free(seq)
@@ -53,18 +54,18 @@ def test_a_block_is_given_back_when_no_later_token_sees_it(computed: int, droppe
 
 
 def test_a_cached_prefix_is_taken_only_as_far_as_it_is_seen() -> None:
-    tables = BlockTables(BlockPool(20), prefix_cache=True, window=21)
+    tables = BlockTables(BlockPool(20), prefix_cache=True)
     tables.free(_computed(tables, 100))
     seq = _sequence(150, seq_id=1)
     prefix = tables.find_prefix(seq)
     tables.begin(seq, prefix)
-    assert (seq.num_computed, seq.num_dropped, len(seq.held)) == (100, 5, 2)
-    assert tables.saving(prefix) == 1  # the copy of the last block is not shared
+    assert (seq.num_computed, seq.rows, len(seq.held)) == (100, 7, 2)
+    assert tables.saving(seq, prefix) == 0  # it will have others in their stead
     tables.check_integrity([seq])
 
 
 def test_a_fork_takes_what_its_parent_still_holds_or_nothing() -> None:
-    tables = BlockTables(BlockPool(20), prefix_cache=False, window=21)
+    tables = BlockTables(BlockPool(20), prefix_cache=False)
     parent = _computed(tables, 100)
     near, far = _sequence(120, seq_id=1), _sequence(60, seq_id=2)
     assert tables.common_tokens(far, parent) == 0
@@ -75,7 +76,7 @@ def test_a_fork_takes_what_its_parent_still_holds_or_nothing() -> None:
 
 def test_a_request_far_longer_than_the_pool_is_served() -> None:
     settings = {"max_batched_tokens": 16, "max_num_seqs": 4, "max_model_len": 1000}
-    engine = fake_engine(FakeRunner(num_blocks=6, window=40), **settings)
+    engine = fake_engine(FakeRunner(num_blocks=6, windows=(40,)), **settings)
     engine.add(Request("a", PROMPT, SamplingParams(max_tokens=300, seed=1, ignore_eos=True)))
     events = []
     while engine.has_work:
@@ -84,7 +85,7 @@ def test_a_request_far_longer_than_the_pool_is_served() -> None:
     assert tokens == expected(PROMPT, 300, seed=1, stop_ids=frozenset())
     assert events[-1].stats is not None
     assert events[-1].stats.blocks <= 5
-    small = fake_engine(FakeRunner(num_blocks=4, window=40), **settings)
+    small = fake_engine(FakeRunner(num_blocks=4, windows=(40,)), **settings)
     with pytest.raises(TooLargeForPool):
         small.add(Request("a", PROMPT, SamplingParams(max_tokens=300)))
 
@@ -110,9 +111,3 @@ def test_tokens_are_those_of_a_pool_that_holds_everything(tiny: Tiny, backend: s
         return Engine(config).generate(prompts, greedy)
 
     assert completions(8) == completions(60)
-    row = tiny("mistral-window").runner()
-    assert (row.window, tiny("llama").runner().window, tiny("qwen2-window").runner().window) == (
-        21,
-        None,
-        None,
-    )
