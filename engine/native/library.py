@@ -18,6 +18,10 @@ class Part(IntEnum):
     NORM_ATTENTION, NORM_MLP, NORM_Q, NORM_K, NORM_FINAL = range(9, 14)
 
 
+KINDS = ("embed", "qkv", "attention", "o", "gate-up", "down", "head")
+"""Kinds of a step's work, in the order of noria_kind in api.h."""
+
+
 class Spec(ctypes.Structure):
     """struct noria_spec."""
 
@@ -53,6 +57,7 @@ SIGNATURES = {
     "noria_put": (None, (c_void_p, c_int32, c_int32, c_void_p)),
     "noria_put_bias": (None, (c_void_p, c_int32, c_int32, c_void_p)),
     "noria_step": (c_int32, (c_void_p, POINTER(Batch))),
+    "noria_watch": (None, (c_void_p, POINTER(c_int64))),
     "noria_copy": (None, (c_void_p, c_void_p, c_int32)),
     "noria_load": (c_int64, (c_void_p, c_int32, c_int32, c_int32, c_int32, c_void_p, c_void_p)),
     "noria_unload": (c_int64, (c_void_p, c_int32)),

@@ -60,6 +60,8 @@ int32_t noria_step(noria_model* model, const noria_batch* batch) {
     }
 }
 
+void noria_watch(noria_model* model, int64_t* spent) { model->forward.watch.add_to(spent); }
+
 void noria_copy(noria_model* model, const int32_t* pairs, int32_t count) {
     for (int i = 0; i < count; ++i) model->model.copy_block(pairs[2 * i], pairs[2 * i + 1]);
 }

@@ -47,6 +47,12 @@ struct noria_batch {
                                  // -1: one of its logits is not finite
 };
 
+// Kinds of a step's work; norms belong to the product that reads them, the residual sum to the one before.
+enum noria_kind {
+    NORIA_SPENT_EMBED, NORIA_SPENT_QKV, NORIA_SPENT_ATTENTION, NORIA_SPENT_O,
+    NORIA_SPENT_GATE_UP, NORIA_SPENT_DOWN, NORIA_SPENT_HEAD,
+};
+
 struct noria_model;
 
 // 0: none that the kernels need, 1: AVX2, 2: AVX-512 with BF16 and VNNI.
@@ -59,6 +65,8 @@ __attribute__((visibility("default"))) void noria_put_bias(noria_model*, int32_t
                                                            const void*);
 // 0, or -1: no memory for so many rows.
 __attribute__((visibility("default"))) int32_t noria_step(noria_model*, const noria_batch*);
+// From now on nanoseconds of each step are added to spent[noria_kind], which the caller owns; null: no more.
+__attribute__((visibility("default"))) void noria_watch(noria_model*, int64_t* spent);
 // Copies cache blocks in every layer of their group, in order; `pairs` are source and target of each of `count` copies.
 __attribute__((visibility("default"))) void noria_copy(noria_model*, const int32_t* pairs, int32_t count);
 // A [rank, in] and B [out, rank], scale already in B; copied. Returns the bytes it takes, -1: no memory.

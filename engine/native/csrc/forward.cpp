@@ -22,23 +22,30 @@ void Forward::run(const noria_batch& batch) {
     space_.reserve(plan_.rows, plan_.rank);
     logits_ = batch.logits;
     best_ = batch.best;
+    watch.begin();
     model_.team.run(*this, kPhasesOfLayer * model_.spec.layers + 5);
 }
 
 void Forward::work(Worker& worker) {
     embed(worker);
+    watch.mark(worker.thread(), NORIA_SPENT_EMBED);
     Stream stream = {space_.hidden, space_.seen, plan_.rows};
     for (int index = 0; index < model_.spec.layers; ++index) {
         const Layer& layer = model_.layers[index];
         const bool trims = plan_.trims && index + 1 == model_.spec.layers;
         project(worker, index, stream);
+        watch.mark(worker.thread(), NORIA_SPENT_QKV);
         attend(worker, layer, trims ? plan_.last_tiles : plan_.tiles);
         if (trims) stream = trim(worker);
+        watch.mark(worker.thread(), NORIA_SPENT_ATTENTION);
         if (stream.rows == 0) return;
         output(worker, index, stream);
+        watch.mark(worker.thread(), NORIA_SPENT_O);
         mlp(worker, index, stream);
+        watch.mark(worker.thread(), NORIA_SPENT_DOWN);
     }
     logits(worker, stream);
+    watch.mark(worker.thread(), NORIA_SPENT_HEAD);
 }
 
 void Forward::embed(Worker& worker) {
@@ -91,6 +98,7 @@ void Forward::mlp(Worker& worker, int index, const Stream& stream) {
                           space_.typed(space_.gated, row, space_.gated_stride));
         });
     }
+    watch.mark(worker.thread(), NORIA_SPENT_GATE_UP);
     const bool last = index + 1 == model_.spec.layers;
     const Product down = {&layer.down, space_.gated, space_.gated_stride, stream.hidden, space_.hidden_stride,
                           nullptr,     0,            Into::kAdd};

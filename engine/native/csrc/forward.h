@@ -3,6 +3,7 @@
 
 #include "model.h"
 #include "plan.h"
+#include "watch.h"
 #include "workspace.h"
 
 namespace noria {
@@ -15,6 +16,8 @@ public:
     // Fills batch.logits and batch.best. Throws std::bad_alloc before anything is computed.
     void run(const noria_batch& batch);
     void work(Worker& worker) override;
+
+    Watch watch;
 
 private:
     // Rows that a product reads; `own` where this thread has normalised them for itself.
