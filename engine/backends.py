@@ -67,9 +67,10 @@ def _open_native(config: EngineConfig, spec: ModelSpec, num_blocks: int) -> Nati
     model = NativeModel(
         spec, dtype, num_blocks, max_rank=config.max_lora_rank, threads=threads, weights=config.weights
     )
-    model.load(config.model)
-    # What is left to torch, sampling, is small; its threads would go on spinning into the next step.
+    # What is left to torch, a look at each weight and sampling, is small; its threads would wait for each
+    # other while a neighbour runs, and go on spinning into the next step.
     torch.set_num_threads(1)
+    model.load(config.model)
     return model
 
 
