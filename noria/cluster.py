@@ -31,8 +31,8 @@ _RAY_SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
     # Answering comes before training; Ray's own choice is 15.
     "RAY_worker_niceness": "0",
-    # On a machine of its own Ray's figures of itself are read by nobody, and gathering them, the account of
-    # every task and ten looks a second at every replica took 4 % of a core.
+    # On a machine of its own nobody reads Ray's figures of itself. To gather them, to keep an account of
+    # every task and to look ten times a second at every replica took 5 % of a core.
     "RAY_enable_metrics_collection": "false",
     "RAY_task_events_report_interval_ms": "0",
     "RAY_SERVE_METRICS_EXPORT_INTERVAL_MS": "10000",
