@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -83,8 +84,10 @@ def _config() -> EngineConfig:
     return EngineConfig(model=Path("fake"))
 
 
-def _request(id: str, prompt: range = range(20), max_tokens: int = 8, adapter: str | None = None) -> Request:
-    return Request(id, tuple(prompt), SamplingParams(max_tokens, seed=1, ignore_eos=True), adapter)
+def _request(
+    id: str, prompt: range = range(20), max_tokens: int = 8, adapter: str | None = None, choices: int = 1
+) -> Request:
+    return Request(id, tuple(prompt), SamplingParams(max_tokens, seed=1, ignore_eos=True, n=choices), adapter)
 
 
 def _alone(prompt: range = range(20), max_tokens: int = 8, adapter: str | None = None) -> list[int]:
@@ -148,6 +151,13 @@ async def test_a_fork_goes_on_from_what_its_parent_has_computed() -> None:
         assert stats is not None
         assert stats.cached_tokens == 19
         assert sink.tokens("s") == _alone()
+
+
+async def test_events_tell_which_choice_they_are_of() -> None:
+    async with running(FakeRunner()) as (engine, sink):
+        await engine.add(_request("r", max_tokens=5, choices=3))
+        await sink.until(lambda: sum(event.finish is not None for event in sink.events.get("r", ())) == 3)
+        assert Counter(event.index for event in sink.events["r"]) == {0: 5, 1: 5, 2: 5}
 
 
 async def test_abort_frees_in_any_phase_and_of_nobody_is_nothing() -> None:

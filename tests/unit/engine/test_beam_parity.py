@@ -78,7 +78,16 @@ def wanted(
 def test_hypotheses_equal_transformers(
     tiny: Tiny, backend: Backend, name: str, width: int, ends: list[int], about: dict[str, Any]
 ) -> None:
-    model = tiny(name)
+    check(tiny(name), backend, width, ends, about)
+
+
+def test_hypotheses_of_a_hybrid_model_equal_transformers(tiny: Tiny) -> None:
+    """Its layers forget at different distances: beams share what each kind of layer still sees."""
+    check(tiny("gemma2"), "auto", 4, list(range(2, 20)), {})
+
+
+def check(model: TinyModel, backend: Backend, width: int, ends: list[int], about: dict[str, Any]) -> None:
+    """All hypotheses of three prompts, searched at once, are those of transformers."""
     config = EngineConfig(
         model=model.folder, dtype="float32", num_blocks=64, backend=backend, check_integrity=True, threads=1
     )
