@@ -55,7 +55,7 @@ class Family:
 
     defaults: stand for keys absent from its config. facts: fields of a ModelSpec. keys: brings the
     config's own keys under the usual names. only: the values served of a key that changes what is
-    computed. native: the native kernels compute it.
+    computed.
     """
 
     name: str
@@ -64,7 +64,6 @@ class Family:
     keys: Callable[[Json], Json] = _same
     only: Mapping[str, tuple[object, ...]]
     rope: Callable[[Json, int], RopeSpec] = _rope
-    native: bool = False
 
     def complete(self, config: Json) -> dict[str, Any]:
         """`config` under the usual keys and with defaults. Raises UnsupportedModel for a value not served."""
@@ -82,28 +81,24 @@ FAMILIES: Mapping[str, Family] = {
         defaults={"max_position_embeddings": 2048},
         facts=facts.llama,
         only=_SILU,
-        native=True,
     ),
     "MistralForCausalLM": Family(
         name="mistral",
         defaults={"max_position_embeddings": 131072, "num_key_value_heads": 8},
         facts=facts.mistral,
         only=_SILU,
-        native=True,
     ),
     "Qwen2ForCausalLM": Family(
         name="qwen2",
         defaults={"max_position_embeddings": 32768, "num_key_value_heads": 32},
         facts=facts.qwen2,
         only=_SILU,
-        native=True,
     ),
     "Qwen3ForCausalLM": Family(
         name="qwen3",
         defaults={"max_position_embeddings": 32768, "num_key_value_heads": 32, "head_dim": 128},
         facts=facts.qwen3,
         only=_SILU,
-        native=True,
     ),
     "Gemma2ForCausalLM": Family(
         name="gemma2",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from engine import tensor_names
 from engine.errors import UnsupportedModel
 from engine.layer_modules import ATTENTION_ONLY, FUSED, GPT2, OPT, ExpertSpec
 from engine.ropespec import ROPE_TYPES, Json, RopeSpec, read_rope
@@ -68,6 +69,8 @@ def _gemma(config: Json, layers: int, period: int) -> Facts:
     return {
         **_biases(config),
         "windows": _windows_of(kinds, config["sliding_window"], layers),
+        "names": tensor_names.GEMMA,
+        "norm": "offset_rms",
         "activation": "gelu_tanh",
         "query_scale": float(config["query_pre_attn_scalar"]) ** -0.5,
         "attention_softcap": config.get("attn_logit_softcapping"),
@@ -123,6 +126,9 @@ def gpt2(config: Json, layers: int) -> Facts:
     return {
         "layers_at": "transformer.h",
         "groups": GPT2,
+        "names": tensor_names.GPT2,
+        "norm": "layer",
+        "transposed": True,
         "activation": "gelu" if config["hidden_act"] == "gelu" else "gelu_tanh",
         "query_scale": None if config.get("scale_attn_weights", True) else 1.0,
         **dict.fromkeys(("qkv_bias", "o_bias", "mlp_bias"), True),
@@ -141,7 +147,15 @@ def opt(config: Json, layers: int) -> Facts:
             f"word_embed_proj_dim {projected} is not supported; supported: hidden_size, {hidden}"
         )
     biases = dict.fromkeys(("qkv_bias", "o_bias", "mlp_bias"), bool(config.get("enable_bias", True)))
-    return {"layers_at": "model.decoder.layers", "groups": OPT, "activation": "relu", **biases}
+    return {
+        "layers_at": "model.decoder.layers",
+        "groups": OPT,
+        "names": tensor_names.OPT,
+        "norm": "layer",
+        "first_place": 2,  # the rows before it stand for padding
+        "activation": "relu",
+        **biases,
+    }
 
 
 def _check_experts(count: int, per_token: int) -> None:

@@ -13,12 +13,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
+from engine import tensor_names
 from engine.config import BLOCK_SIZE
 from engine.errors import UnsupportedModel
 from engine.families import FAMILIES, Family
 from engine.kv_groups import KVGroups, group_layers
 from engine.layer_modules import LLAMA, ExpertSpec, Groups, module_shapes
 from engine.ropespec import Json, RopeSpec
+from engine.tensor_names import TensorNames
 
 ENCODERS = ("BertModel",)
 """Architectures that only embed: no ModelSpec describes them, and nothing ends their texts."""
@@ -35,7 +37,9 @@ class ModelSpec:
 
     rms_norm_eps: also LayerNorm's, where that is the family's norm. query_scale: factor of the scores,
     None for head_dim ** -0.5. Soft caps bound scores and logits by cap * tanh(x / cap). local_rope:
-    rotation of the layers with a window, where it is another one. native: the native kernels compute it.
+    rotation of the layers with a window, where it is another one. norm: "rms", "offset_rms" (its weights
+    are kept less 1) or "layer". first_place: row of position 0 in the table of learned positions.
+    transposed: the checkpoint keeps linear weights as [in, out].
     """
 
     family: str
@@ -57,9 +61,12 @@ class ModelSpec:
     o_bias: bool = False
     mlp_bias: bool = False
     qk_norm: bool = False
-    native: bool = False
     layers_at: str = "model.layers"
     groups: Groups = field(default_factory=lambda: LLAMA)
+    names: TensorNames = tensor_names.LLAMA
+    norm: str = "rms"
+    first_place: int = 0
+    transposed: bool = False
     activation: str = "silu"
     query_scale: float | None = None
     attention_softcap: float | None = None
@@ -129,7 +136,6 @@ def read_spec(folder: Path, *, headless: bool = False) -> ModelSpec:
     head_dim = int(config.get("head_dim") or config["hidden_size"] // heads)
     facts: dict[str, Any] = {
         "family": family.name,
-        "native": family.native,
         "hidden_size": int(config["hidden_size"]),
         "intermediate_size": int(config["intermediate_size"]),
         "num_layers": layers,

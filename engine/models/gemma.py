@@ -43,12 +43,12 @@ class SandwichLayer:
 
 def build(spec: ModelSpec, weights: Checkpoint, dtype: torch.dtype) -> StackedDecoder:
     """Raises BadWeights."""
-    embedding = weights.take("model.embed_tokens.weight", (spec.vocab_size, spec.hidden_size))
+    embedding = weights.take(f"{spec.names.embedding}.weight", (spec.vocab_size, spec.hidden_size))
     return StackedDecoder(
         embed=TokenEmbedding(embedding, spec.embedding_scale),
         rotations=Rotations(spec, dtype),
         layers=[_layer(spec, layer, weights) for layer in range(spec.num_layers)],
-        norm=offset_rms_norm(weights, "model.norm", spec.hidden_size, spec.rms_norm_eps),
+        norm=offset_rms_norm(weights, spec.names.final_norm, spec.hidden_size, spec.rms_norm_eps),
         head=make_head(spec, weights, embedding),
     )
 
@@ -60,10 +60,10 @@ def _layer(spec: ModelSpec, layer: int, weights: Checkpoint) -> SandwichLayer:
         )
 
     return SandwichLayer(
-        before_attention=norm("input_layernorm"),
+        before_attention=norm(spec.names.before_attention),
         attention=rotary_attention(spec, layer, weights, offset_rms_norm),
-        after_attention=norm("post_attention_layernorm"),
-        before_mlp=norm("pre_feedforward_layernorm"),
+        after_attention=norm(spec.names.after_attention),
+        before_mlp=norm(spec.names.before_mlp),
         mlp=gated_mlp(spec, layer, weights),
-        after_mlp=norm("post_feedforward_layernorm"),
+        after_mlp=norm(spec.names.after_mlp),
     )

@@ -16,25 +16,25 @@ from engine.modelspec import ModelSpec
 def build(spec: ModelSpec, weights: Checkpoint, dtype: torch.dtype) -> StackedDecoder:
     """Raises BadWeights."""
     size = spec.hidden_size
-    embedding = weights.take("transformer.wte.weight", (spec.vocab_size, size))
-    places = weights.take("transformer.wpe.weight", (spec.max_position, size))
+    embedding = weights.take(f"{spec.names.embedding}.weight", (spec.vocab_size, size))
+    places = weights.take(f"{spec.names.places}.weight", (spec.max_position, size))
     return StackedDecoder(
         embed=PositionedEmbedding(embedding, places),
         rotations=None,
         layers=[_layer(spec, layer, weights) for layer in range(spec.num_layers)],
-        norm=layer_norm(weights, "transformer.ln_f", size, spec.rms_norm_eps),
+        norm=layer_norm(weights, spec.names.final_norm, size, spec.rms_norm_eps),
         head=make_head(spec, weights, embedding),
     )
 
 
 def _layer(spec: ModelSpec, layer: int, weights: Checkpoint) -> PreNormLayer:
     def part(group: str, bias: bool) -> Projection:
-        return Projection(spec, layer, weights, group, bias, transposed=True)
+        return Projection(spec, layer, weights, group, bias, spec.transposed)
 
     prefix, size, eps = f"{spec.layers_at}.{layer}", spec.hidden_size, spec.rms_norm_eps
     return PreNormLayer(
-        before_attention=layer_norm(weights, f"{prefix}.ln_1", size, eps),
+        before_attention=layer_norm(weights, f"{prefix}.{spec.names.before_attention}", size, eps),
         attention=SelfAttention(spec, layer, part("qkv", spec.qkv_bias), part("o", spec.o_bias), None),
-        before_mlp=layer_norm(weights, f"{prefix}.ln_2", size, eps),
+        before_mlp=layer_norm(weights, f"{prefix}.{spec.names.before_mlp}", size, eps),
         mlp=PlainMLP(spec.activation, part("up", spec.mlp_bias), part("down", spec.mlp_bias)),
     )

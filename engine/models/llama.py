@@ -28,12 +28,12 @@ def build(spec: ModelSpec, weights: Checkpoint, dtype: torch.dtype) -> StackedDe
 
 def build_with(spec: ModelSpec, weights: Checkpoint, dtype: torch.dtype, make_mlp: MakeMLP) -> StackedDecoder:
     """The family's decoder with another MLP."""
-    embedding = weights.take("model.embed_tokens.weight", (spec.vocab_size, spec.hidden_size))
+    embedding = weights.take(f"{spec.names.embedding}.weight", (spec.vocab_size, spec.hidden_size))
     return StackedDecoder(
         embed=TokenEmbedding(embedding),
         rotations=Rotations(spec, dtype),
         layers=[_layer(spec, layer, weights, make_mlp) for layer in range(spec.num_layers)],
-        norm=rms_norm(weights, "model.norm", spec.hidden_size, spec.rms_norm_eps),
+        norm=rms_norm(weights, spec.names.final_norm, spec.hidden_size, spec.rms_norm_eps),
         head=make_head(spec, weights, embedding),
     )
 
@@ -60,8 +60,8 @@ def gated_mlp(spec: ModelSpec, layer: int, weights: Checkpoint) -> GatedMLP:
 def _layer(spec: ModelSpec, layer: int, weights: Checkpoint, make_mlp: MakeMLP) -> PreNormLayer:
     prefix, size, eps = f"{spec.layers_at}.{layer}", spec.hidden_size, spec.rms_norm_eps
     return PreNormLayer(
-        before_attention=rms_norm(weights, f"{prefix}.input_layernorm", size, eps),
+        before_attention=rms_norm(weights, f"{prefix}.{spec.names.before_attention}", size, eps),
         attention=rotary_attention(spec, layer, weights, rms_norm),
-        before_mlp=rms_norm(weights, f"{prefix}.post_attention_layernorm", size, eps),
+        before_mlp=rms_norm(weights, f"{prefix}.{spec.names.before_mlp}", size, eps),
         mlp=make_mlp(spec, layer, weights),
     )

@@ -1,4 +1,4 @@
-"""OPT: learned positions from row 2 on, LayerNorm before each part, ReLU."""
+"""OPT: learned positions behind some unused rows, LayerNorm before each part, ReLU."""
 
 from __future__ import annotations
 
@@ -12,22 +12,19 @@ from engine.models.self_attention import SelfAttention
 from engine.models.stack import PositionedEmbedding, PreNormLayer, StackedDecoder, make_head
 from engine.modelspec import ModelSpec
 
-_OFFSET = 2
-"""Rows of the table of positions before that of position 0."""
-
 
 def build(spec: ModelSpec, weights: Checkpoint, dtype: torch.dtype) -> StackedDecoder:
     """Raises BadWeights."""
     size = spec.hidden_size
-    embedding = weights.take("model.decoder.embed_tokens.weight", (spec.vocab_size, size))
-    table = (spec.max_position + _OFFSET, size)
+    embedding = weights.take(f"{spec.names.embedding}.weight", (spec.vocab_size, size))
+    table = (spec.max_position + spec.first_place, size)
     return StackedDecoder(
         embed=PositionedEmbedding(
-            embedding, weights.take("model.decoder.embed_positions.weight", table), _OFFSET
+            embedding, weights.take(f"{spec.names.places}.weight", table), spec.first_place
         ),
         rotations=None,
         layers=[_layer(spec, layer, weights) for layer in range(spec.num_layers)],
-        norm=layer_norm(weights, "model.decoder.final_layer_norm", size, spec.rms_norm_eps),
+        norm=layer_norm(weights, spec.names.final_norm, size, spec.rms_norm_eps),
         head=make_head(spec, weights, embedding),
     )
 
@@ -38,8 +35,8 @@ def _layer(spec: ModelSpec, layer: int, weights: Checkpoint) -> PreNormLayer:
 
     prefix, size, eps = f"{spec.layers_at}.{layer}", spec.hidden_size, spec.rms_norm_eps
     return PreNormLayer(
-        before_attention=layer_norm(weights, f"{prefix}.self_attn_layer_norm", size, eps),
+        before_attention=layer_norm(weights, f"{prefix}.{spec.names.before_attention}", size, eps),
         attention=SelfAttention(spec, layer, part("qkv", spec.qkv_bias), part("o", spec.o_bias), None),
-        before_mlp=layer_norm(weights, f"{prefix}.final_layer_norm", size, eps),
+        before_mlp=layer_norm(weights, f"{prefix}.{spec.names.before_mlp}", size, eps),
         mlp=PlainMLP(spec.activation, part("up", spec.mlp_bias), part("down", spec.mlp_bias)),
     )

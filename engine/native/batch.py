@@ -21,8 +21,19 @@ class StepArrays:
     batch: all of it but `logits` and `best`. samples: sequences whose logits are wanted.
     """
 
-    def __init__(self, seqs: Sequence[ScheduledSeq], *, vocab: int, groups: int, num_blocks: int) -> None:
-        """Raises ValueError for sequences that do not fit a vocabulary and a cache of these sizes."""
+    def __init__(
+        self,
+        seqs: Sequence[ScheduledSeq],
+        *,
+        vocab: int,
+        groups: int,
+        num_blocks: int,
+        positions: int | None,
+    ) -> None:
+        """Raises ValueError for sequences that do not fit a vocabulary and a cache of these sizes.
+
+        positions: those the model has learned, None where it can tell any.
+        """
         starts = [seq.start for seq in seqs]
         counts = [seq.count for seq in seqs]
         wants = [seq.samples for seq in seqs]
@@ -40,6 +51,8 @@ class StepArrays:
             raise ValueError("a sequence has fewer tokens than the step shall compute")
         if len(blocks) != sum(block_counts):
             raise ValueError("a block table is shorter than its sequence")
+        if positions is not None:
+            _check_range("positions", [seq.start + seq.count - 1 for seq in seqs], positions)
         _check_range("token_ids", tokens, vocab)
         _check_range("blocks", blocks, num_blocks)
         self.samples = sum(wants)

@@ -14,8 +14,10 @@ from engine.native.build import build
 class Part(IntEnum):
     """Parts of a layer and of the model, as in api.h."""
 
-    Q, K, V, O, GATE, UP, DOWN, HEAD, EMBEDDING = range(9)  # noqa: E741  the usual name of the matrix
-    NORM_ATTENTION, NORM_MLP, NORM_Q, NORM_K, NORM_FINAL = range(9, 14)
+    Q, K, V, O, GATE, UP, DOWN = range(7)  # noqa: E741  the usual name of the matrix
+    ROUTER, HEAD, EMBEDDING, PLACES = range(7, 11)
+    NORM_ATTENTION, NORM_AFTER_ATTENTION, NORM_MLP, NORM_AFTER_MLP = range(11, 15)
+    NORM_Q, NORM_K, NORM_FINAL = range(15, 18)
 
 
 KINDS = ("embed", "qkv", "attention", "o", "gate-up", "down", "head")
@@ -32,11 +34,14 @@ class Spec(ctypes.Structure):
             for name in ("hidden", "inner", "layers", "heads", "kv_heads", "head_dim", "vocab")
         ),
         *((name, c_int32) for name in ("tied", "qkv_bias", "o_bias", "mlp_bias", "qk_norm")),
+        *((name, c_int32) for name in ("layer_norm", "norms_after", "activation", "gated")),
+        *((name, c_int32) for name in ("experts", "experts_chosen", "shares_sum")),
+        *((name, c_int32) for name in ("learned_places", "first_place", "turned", "rotations")),
         *((name, c_int32) for name in ("groups", "num_blocks")),
-        *((name, c_float) for name in ("eps", "query_scale", "score_softcap", "rotary_scale")),
-        ("rotary", c_void_p),
-        ("windows", c_void_p),
-        ("places", c_void_p),
+        *((name, c_float) for name in ("eps", "norm_offset", "embedding_scale", "query_scale")),
+        *((name, c_float) for name in ("score_softcap", "logit_softcap")),
+        *((name, POINTER(c_float)) for name in ("rotary", "rotary_scales")),
+        *((name, POINTER(c_int32)) for name in ("rotation_of", "windows", "places")),
     )
 
 
@@ -56,6 +61,7 @@ SIGNATURES = {
     "noria_destroy": (None, (c_void_p,)),
     "noria_put": (None, (c_void_p, c_int32, c_int32, c_void_p)),
     "noria_put_bias": (None, (c_void_p, c_int32, c_int32, c_void_p)),
+    "noria_put_expert": (None, (c_void_p, c_int32, c_int32, c_int32, c_void_p)),
     "noria_step": (c_int32, (c_void_p, POINTER(Batch))),
     "noria_watch": (None, (c_void_p, POINTER(c_int64))),
     "noria_copy": (None, (c_void_p, c_void_p, c_int32)),

@@ -20,12 +20,12 @@ from torch import Tensor
 from engine.config import Form
 from engine.errors import NativeUnavailable
 from engine.lora import AdapterWeights, fit_pair
-from engine.models.rope import Rope
 from engine.modelspec import ModelSpec
 from engine.native.batch import StepArrays
 from engine.native.build import default_cache
-from engine.native.library import Part, Spec, open_library
-from engine.native.weights import MODULES, load_weights
+from engine.native.library import open_library
+from engine.native.spec import library_spec
+from engine.native.weights import Packer, load_weights, module_parts, split_rows
 from engine.records import BlockCopy, ScheduledSeq
 from engine.scores import Scores
 
@@ -57,14 +57,14 @@ class NativeModel:
         cache: Path | None = None,
     ) -> None:
         """Weights are zero until `load`, which keeps them in the form `weights`. Raises NativeUnavailable."""
-        if not spec.native:
-            raise NativeUnavailable(f"there are no kernels for the family {spec.family}")
         if spec.head_dim > MAX_HEAD_DIM or spec.head_dim % 2:
             raise NativeUnavailable(
                 f"head_dim is {spec.head_dim}; the kernels take even ones up to {MAX_HEAD_DIM}"
             )
         self.spec = spec
         self._targets = spec.lora_targets
+        self._parts = module_parts(spec)
+        self._positions = spec.max_position if spec.names.places else None
         self._dtype = dtype
         self._max_rank = max_rank
         self._num_blocks = num_blocks
@@ -79,7 +79,7 @@ class NativeModel:
 
     def load(self, folder: Path) -> None:
         """Read and pack the weights of `folder`. Raises BadWeights."""
-        load_weights(folder, self.spec, self._dtype, self._put, self._put_bias)
+        load_weights(folder, self.spec, self._dtype, Packer(self._library, self._handle))
 
     def scores(self, seqs: Sequence[ScheduledSeq]) -> Scores:
         """Write keys and values of `seqs`; scores of those that sample, in order.
@@ -88,7 +88,7 @@ class NativeModel:
         Raises ValueError for sequences that would reach outside.
         """
         limits = {"vocab": self.spec.vocab_size, "groups": self._groups, "num_blocks": self._num_blocks}
-        arrays = StepArrays(seqs, **limits)
+        arrays = StepArrays(seqs, **limits, positions=self._positions)
         out = self._room(arrays.samples)
         best = array("i", bytes(4 * arrays.samples))
         arrays.batch.logits, arrays.batch.best = out.data_ptr(), best.buffer_info()[0]
@@ -130,60 +130,26 @@ class NativeModel:
         return self._logits
 
     def _load_pair(self, slot: int, name: str, a: Tensor, b: Tensor) -> int:
-        _, _, layer, module = name.split(".", 3)
-        a, b = a.contiguous(), b.contiguous()
-        rank, part = a.shape[0], MODULES[module]
-        pointers = a.data_ptr(), b.data_ptr()
-        taken = int(self._library.noria_load(self._handle, slot, int(layer), part, rank, *pointers))
-        if taken < 0:
-            raise MemoryError(f"no memory for {name} of an adapter")
-        return taken
+        """A module that makes several parts is loaded as one pair for each, all with the same A."""
+        layer, _, module = name.removeprefix(f"{self.spec.layers_at}.").partition(".")
+        a, b, total = a.contiguous(), b.contiguous(), 0
+        for part, rows in split_rows(b, self._parts[module]):
+            pointers = a.data_ptr(), rows.data_ptr()
+            taken = self._library.noria_load(self._handle, slot, int(layer), part, a.shape[0], *pointers)
+            if taken < 0:
+                raise MemoryError(f"no memory for {name} of an adapter")
+            total += int(taken)
+        return total
 
     def _create(self, num_blocks: int, threads: int, weights: Form, level: Level) -> int:
-        spec, rope = self.spec, Rope(self.spec.rope, self.spec.head_dim)
-        inverse = rope.inverse.to(torch.float32).contiguous()
-        windows = np.array([window or 0 for window in spec.windows], np.int32)
-        places = np.array(spec.kv_groups.places, np.int32)
-        settings = Spec(
-            float32=self._dtype is torch.float32,
-            int8_weights=weights == "int8",
-            level=LEVELS[level],
-            threads=threads,
-            hidden=spec.hidden_size,
-            inner=spec.intermediate_size,
-            layers=spec.num_layers,
-            heads=spec.num_heads,
-            kv_heads=spec.num_kv_heads,
-            head_dim=spec.head_dim,
-            vocab=spec.vocab_size,
-            tied=spec.tie_embeddings,
-            qkv_bias=spec.qkv_bias,
-            o_bias=spec.o_bias,
-            mlp_bias=spec.mlp_bias,
-            qk_norm=spec.qk_norm,
-            groups=self._groups,
-            num_blocks=num_blocks,
-            eps=spec.rms_norm_eps,
-            query_scale=spec.head_dim**-0.5 if spec.query_scale is None else spec.query_scale,
-            score_softcap=spec.attention_softcap or 0.0,
-            rotary_scale=rope.scale,
-            rotary=inverse.data_ptr(),
-            windows=windows.ctypes.data,
-            places=places.ctypes.data,
-        )
+        machine = {"level": LEVELS[level], "threads": threads, "num_blocks": num_blocks}
+        machine["int8_weights"] = weights == "int8"
         error = ctypes.create_string_buffer(_ERROR_BYTES)
+        settings = library_spec(self.spec, self._dtype, **machine)
         handle = self._library.noria_create(settings, error, _ERROR_BYTES)
         if handle is None:
             raise NativeUnavailable(f"the native model could not be made: {error.value.decode()}")
         return int(handle)
-
-    def _put(self, layer: int, part: Part, tensor: Tensor) -> None:
-        tensor = tensor.contiguous()
-        self._library.noria_put(self._handle, layer, part, tensor.data_ptr())
-
-    def _put_bias(self, layer: int, part: Part, tensor: Tensor) -> None:
-        tensor = tensor.contiguous()
-        self._library.noria_put_bias(self._handle, layer, part, tensor.data_ptr())
 
 
 def _joined(lists: Sequence[Sequence[int]]) -> Int32s:

@@ -47,6 +47,10 @@ void noria_put(noria_model* model, int32_t layer, int32_t part, const void* sour
     model->model.put(layer, part, source);
 }
 
+void noria_put_expert(noria_model* model, int32_t layer, int32_t expert, int32_t part, const void* source) {
+    model->model.put_expert(layer, expert, part, source);
+}
+
 void noria_put_bias(noria_model* model, int32_t layer, int32_t part, const void* source) {
     model->model.put_bias(layer, part, source);
 }

@@ -14,22 +14,38 @@ struct noria_spec {
     int32_t hidden, inner, layers, heads, kv_heads, head_dim, vocab;
     int32_t tied;     // the head is the embedding
     int32_t qkv_bias, o_bias, mlp_bias, qk_norm;
-    int32_t groups;      // of layers: a block holds the keys and values of one group
+    int32_t layer_norm;      // norms are LayerNorms with biases; 0: RMSNorms
+    int32_t norms_after;     // what attention and MLP make passes a norm before it joins the rows
+    int32_t activation;      // of the MLP: 0 SiLU, 1 ReLU, 2 GELU, 3 GELU by tanh
+    int32_t gated;           // the MLP's activation multiplies a second product
+    int32_t experts;         // of each layer, in place of its MLP, `inner` wide each; 0: none
+    int32_t experts_chosen;  // of them by a row
+    int32_t shares_sum;      // the chosen ones' shares are divided by their sum
+    int32_t learned_places;  // rows of the table of learned positions, 0: none
+    int32_t first_place;     // row of position 0
+    int32_t turned;          // numbers of a head that rotate, from its start
+    int32_t rotations;       // ways of rotating
+    int32_t groups;          // of layers: a block holds the keys and values of one group
     int32_t num_blocks;
     float eps;
+    float norm_offset;       // added to every weight of a norm
+    float embedding_scale;
     float query_scale;       // of scores
     float score_softcap;     // scores become cap * tanh(score / cap); 0: none
-    float rotary_scale;      // of cos and sin
-    const float* rotary;     // [head_dim / 2] inverse frequencies
-    const int32_t* windows;  // [layers], 0: none
-    const int32_t* places;   // [layers] group, and place in a block; both of each layer side by side
+    float logit_softcap;
+    const float* rotary;         // [rotations, turned / 2] inverse frequencies
+    const float* rotary_scales;  // [rotations] of cos and sin
+    const int32_t* rotation_of;  // [layers]
+    const int32_t* windows;      // [layers], 0: none
+    const int32_t* places;       // [layers] group, and place in a block; both of each layer side by side
 };
 
 // Parts of a layer, and of the model (layer -1).
 enum noria_part {
     NORIA_Q, NORIA_K, NORIA_V, NORIA_O, NORIA_GATE, NORIA_UP, NORIA_DOWN,
-    NORIA_HEAD, NORIA_EMBEDDING,
-    NORIA_NORM_ATTENTION, NORIA_NORM_MLP, NORIA_NORM_Q, NORIA_NORM_K, NORIA_NORM_FINAL,
+    NORIA_ROUTER, NORIA_HEAD, NORIA_EMBEDDING, NORIA_PLACES,
+    NORIA_NORM_ATTENTION, NORIA_NORM_AFTER_ATTENTION, NORIA_NORM_MLP, NORIA_NORM_AFTER_MLP,
+    NORIA_NORM_Q, NORIA_NORM_K, NORIA_NORM_FINAL,
 };
 
 // Sequences of one step; arrays live until noria_step returns.
@@ -63,6 +79,9 @@ __attribute__((visibility("default"))) void noria_destroy(noria_model*);
 __attribute__((visibility("default"))) void noria_put(noria_model*, int32_t layer, int32_t part, const void*);
 __attribute__((visibility("default"))) void noria_put_bias(noria_model*, int32_t layer, int32_t part,
                                                            const void*);
+// Gate, up or down of one expert.
+__attribute__((visibility("default"))) void noria_put_expert(noria_model*, int32_t layer, int32_t expert,
+                                                             int32_t part, const void*);
 // 0, or -1: no memory for so many rows.
 __attribute__((visibility("default"))) int32_t noria_step(noria_model*, const noria_batch*);
 // From now on nanoseconds of each step are added to spent[noria_kind], which the caller owns; null: no more.

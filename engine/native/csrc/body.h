@@ -11,8 +11,8 @@
 
 template <class T>
 constexpr Kernels table() {
-    return {&embed<T>,  &normalise<T>, &quantise<T>, &multiply<T>, &shrink<T>,         &expand<T>,
-            &gate<T>,   &prepare<T>,   &attend<T>,   &best,         sizeof(Scratch<T>)};
+    return {&embed<T>, &normalise<T>, &add_normed, &quantise<T>, &multiply<T>, &shrink<T>, &expand<T>,
+            &gate<T>,  &cap,          &add_share,  &prepare<T>,  &attend<T>,   &best,      sizeof(Scratch<T>)};
 }
 
 constexpr Kernels kBf16 = table<bf16>();

@@ -1,5 +1,6 @@
 #include "forward.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -9,17 +10,18 @@ namespace {
 
 constexpr int kRowChunk = 192;      // rows of one item of a product: they stay in the cache from panel to panel
 constexpr int kStreamRows = 4;      // a product of so few only waits for memory, which the processor fetches itself
-constexpr int kPhasesOfLayer = 17;  // at most; with embedding, norm, head and choice beside them
+constexpr int kPhasesOfLayer = 11 + Mixture::kPhases;  // at most; with embedding, norm, head and choice beside them
 
 }  // namespace
 
 Forward::Forward(Model& model)
-    : model_(model), kernels_(model.kernels), plan_(model), space_(model) {}
+    : model_(model), kernels_(model.kernels), plan_(model), space_(model), quantiser_(model, space_), mixture_(model, space_) {}
 
 void Forward::run(const noria_batch& batch) {
     model_.team.settle();
     plan_.make(batch);
     space_.reserve(plan_.rows, plan_.rank);
+    mixture_.reserve(plan_.rows);
     logits_ = batch.logits;
     best_ = batch.best;
     watch.begin();
@@ -50,17 +52,21 @@ void Forward::work(Worker& worker) {
 
 void Forward::embed(Worker& worker) {
     const noria_spec& spec = model_.spec;
-    const int half = spec.head_dim / 2;
-    const Embed source = {model_.embedding, &model_.head, spec.hidden};
+    const int half = spec.turned / 2;
+    const Embed source = {model_.embedding, &model_.head, model_.places, spec.hidden, spec.embedding_scale};
     worker.phase(plan_.rows, [&](int row, int) {
         float* x = space_.hidden + row * space_.hidden_stride;
-        kernels_.embed(source, plan_.tokens[row], x);
+        const int position = plan_.positions[row];
+        kernels_.embed(source, plan_.tokens[row], spec.first_place + position, x);
         for (long i = spec.hidden; i < space_.hidden_stride; ++i) x[i] = 0.0f;
-        const float position = static_cast<float>(plan_.positions[row]);
-        for (int i = 0; i < half; ++i) {
-            const float angle = position * model_.rotary[i];
-            space_.cos[row * half + i] = std::cos(angle) * spec.rotary_scale;
-            space_.sin[row * half + i] = std::sin(angle) * spec.rotary_scale;
+        for (int turn = 0; turn < spec.rotations; ++turn) {
+            const float *inverse = model_.rotary.data() + turn * half, scale = model_.rotary_scales[turn];
+            const long at = angles_at(turn, row);
+            for (int i = 0; i < half; ++i) {
+                const float angle = static_cast<float>(position) * inverse[i];
+                space_.cos[at + i] = std::cos(angle) * scale;
+                space_.sin[at + i] = std::sin(angle) * scale;
+            }
         }
     });
 }
@@ -68,55 +74,71 @@ void Forward::embed(Worker& worker) {
 void Forward::project(Worker& worker, int index, const Stream& stream) {
     const Layer& layer = model_.layers[index];
     const auto every = [](int row) { return row; };
-    const Product fused = {&layer.qkv, nullptr, 0, space_.fused, space_.fused_stride, nullptr, 0, Into::kStore};
+    Product fused{&layer.qkv};
+    fused.y = space_.fused, fused.y_stride = space_.fused_stride;
     const GroupDeltas* deltas = plan_.deltas(index, kQkv);
-    multiply_normed(worker, layer.norm_attention, stream.hidden, stream.rows, every, fused, &layer.o, deltas);
+    multiply_normed(worker, layer.before_attention, stream.hidden, stream.rows, every, fused, &layer.o, deltas);
     expand(worker, deltas, space_.fused, space_.fused_stride);
 }
 
 void Forward::output(Worker& worker, int index, const Stream& stream) {
     const Layer& layer = model_.layers[index];
-    const Product out = {&layer.o, stream.seen, space_.seen_stride, stream.hidden, space_.hidden_stride,
-                         nullptr,  0,           Into::kAdd};
-    const GroupDeltas* deltas = plan_.deltas(index, kO);
-    multiply(worker, out, stream.rows, &layer.gate_up, deltas, [](Product&) {});
-    expand(worker, deltas, stream.hidden, space_.hidden_stride);
+    Product out{&layer.o};
+    out.x = stream.seen, out.x_stride = space_.seen_stride;
+    const Matrix* after = layer.experts.empty() ? &layer.mlp.gate_up : &layer.router;
+    join(worker, out, layer.after_attention, stream, after, plan_.deltas(index, kO));
 }
 
 void Forward::mlp(Worker& worker, int index, const Stream& stream) {
     const Layer& layer = model_.layers[index];
+    const Matrix* after = index + 1 == model_.spec.layers ? &model_.head : &model_.layers[index + 1].qkv;
+    if (!layer.experts.empty()) return mixture_.work(worker, layer, stream.hidden, stream.rows, after);
     const auto every = [](int row) { return row; };
     const GroupDeltas* deltas = plan_.deltas(index, kGateUp);
-    const Into into = deltas == nullptr ? Into::kGated : Into::kStore;
-    const Product both = {&layer.gate_up, nullptr, 0, space_.gate_up, space_.gate_up_stride,
-                          space_.gated,   space_.gated_stride, into};
-    multiply_normed(worker, layer.norm_mlp, stream.hidden, stream.rows, every, both, &layer.down, deltas);
+    Product both{&layer.mlp.gate_up};
+    both.y = space_.gate_up, both.y_stride = space_.gate_up_stride;
+    both.out = space_.gated, both.out_stride = space_.gated_stride, both.gate = model_.gate();
+    if (deltas == nullptr) both.into = model_.fuses_gate() ? Into::kSiluGated : Into::kGated;
+    multiply_normed(worker, layer.before_mlp, stream.hidden, stream.rows, every, both, &layer.mlp.down, deltas);
     if (deltas != nullptr) {
         expand(worker, deltas, space_.gate_up, space_.gate_up_stride);
         worker.phase(stream.rows, [&](int row, int) {
-            kernels_.gate(space_.gate_up + row * space_.gate_up_stride, layer.gate_up.panels,
+            kernels_.gate(both.gate, space_.gate_up + row * space_.gate_up_stride, layer.mlp.gate_up.panels,
                           space_.typed(space_.gated, row, space_.gated_stride));
         });
     }
     watch.mark(worker.thread(), NORIA_SPENT_GATE_UP);
-    const bool last = index + 1 == model_.spec.layers;
-    const Product down = {&layer.down, space_.gated, space_.gated_stride, stream.hidden, space_.hidden_stride,
-                          nullptr,     0,            Into::kAdd};
-    deltas = plan_.deltas(index, kDown);
-    multiply(worker, down, stream.rows, last ? &model_.head : &model_.layers[index + 1].qkv, deltas,
-             [](Product&) {});
-    expand(worker, deltas, stream.hidden, space_.hidden_stride);
+    Product down{&layer.mlp.down};
+    down.x = space_.gated, down.x_stride = space_.gated_stride;
+    join(worker, down, layer.after_mlp, stream, after, plan_.deltas(index, kDown));
+}
+
+// The product that ends attention or MLP: onto the rows, or beside them first where a norm stands between.
+void Forward::join(Worker& worker, Product product, const Norm& norm, const Stream& stream,
+                   const Matrix* after, const GroupDeltas* deltas) {
+    const bool apart = norm.weight != nullptr;
+    product.y = apart ? space_.branch : stream.hidden, product.y_stride = space_.hidden_stride;
+    product.into = apart ? Into::kStore : Into::kAdd;
+    multiply(worker, product, stream.rows, after, deltas, [](Product&) {});
+    expand(worker, deltas, product.y, product.y_stride);
+    if (!apart) return;
+    worker.phase(stream.rows, [&](int row, int) {
+        kernels_.add_normed(norm, space_.branch + row * space_.hidden_stride,
+                            stream.hidden + row * space_.hidden_stride);
+    });
 }
 
 void Forward::logits(Worker& worker, const Stream& stream) {
-    const int rows = static_cast<int>(plan_.sampled.size());
+    const int rows = static_cast<int>(plan_.sampled.size()), vocab = model_.spec.vocab;
     if (rows == 0) return;
-    const Product head = {&model_.head, nullptr, 0, logits_, model_.spec.vocab, nullptr, 0, Into::kExact};
+    Product head{&model_.head};
+    head.y = logits_, head.y_stride = vocab, head.into = Into::kExact;
     const auto row_of = [&](int i) { return plan_.trims ? i : plan_.sampled[i]; };
     multiply_normed(worker, model_.norm_final, stream.hidden, rows, row_of, head, nullptr, nullptr);
-    worker.phase(rows, [&](int row, int) {
-        const int vocab = model_.spec.vocab;
-        best_[row] = kernels_.best(logits_ + static_cast<long>(row) * vocab, vocab);
+    worker.phase(rows, [&](int i, int) {
+        float* row = logits_ + static_cast<long>(i) * vocab;
+        if (model_.spec.logit_softcap > 0.0f) kernels_.cap(row, vocab, model_.spec.logit_softcap);
+        best_[i] = kernels_.best(row, vocab);
     });
 }
 
@@ -137,9 +159,8 @@ Forward::Stream Forward::trim(Worker& worker) {
 // The product of normalised rows of the residual stream. Few rows are normalised by each thread for itself,
 // when it gets its first item: cheaper than to wait for one another once more.
 template <class RowOf>
-void Forward::multiply_normed(Worker& worker, const float* weight, const float* hidden, int rows,
-                              RowOf row_of, Product product, const Matrix* after, const GroupDeltas* deltas) {
-    const Norm norm = {weight, model_.spec.eps, model_.spec.hidden, model_.layers[0].down.panels * kPanel};
+void Forward::multiply_normed(Worker& worker, const Norm& norm, const float* hidden, int rows, RowOf row_of,
+                              Product product, const Matrix* after, const GroupDeltas* deltas) {
     const auto one = [&](int i, void* to) {
         kernels_.normalise(norm, hidden + row_of(i) * space_.hidden_stride,
                            space_.typed(to, i, space_.normed_stride));
@@ -166,12 +187,12 @@ void Forward::multiply(Worker& worker, Product product, int rows, const Matrix* 
     const int shrinks = deltas == nullptr ? 0 : static_cast<int>(deltas->shrinks.size());
     const int chunks = (rows + kRowChunk - 1) / kRowChunk;
     const bool own = rows <= kPrivateRows;
-    if (matrix.int8 && !own) quantise_shared(worker, product, rows);
+    if (matrix.int8 && !own) quantiser_.shared(worker, product, rows);
     bool prepared = false;
     worker.phase(shrinks + matrix.panels * chunks, [&](int item, int following) {
         if (!prepared) {
             ready(product);
-            if (matrix.int8 && own) quantise_own(worker, product, rows);
+            if (matrix.int8 && own) quantiser_.own(worker, product, rows);
         }
         prepared = true;
         if (item < shrinks) return shrink(deltas->shrinks[item], {product.x, product.x_stride});
@@ -184,25 +205,6 @@ void Forward::multiply(Worker& worker, Product product, int rows, const Matrix* 
             next = after->panel(worker.first_of(after->panels));
         kernels_.multiply(product, panel, first, end - first, next);
     });
-}
-
-void Forward::quantise_shared(Worker& worker, Product& product, int rows) {
-    worker.phase(rows, [&](int row, int) { quantise(worker, product, row, space_.quantised); });
-    product.quantised = space_.quantised;
-    product.quantised_stride = space_.quantised_stride;
-}
-
-void Forward::quantise_own(Worker& worker, Product& product, int rows) {
-    uint8_t* own = space_.own_quantised + worker.thread() * kPrivateRows * space_.quantised_stride;
-    for (int row = 0; row < rows; ++row) quantise(worker, product, row, own);
-    product.quantised = own;
-    product.quantised_stride = space_.quantised_stride;
-}
-
-void Forward::quantise(const Worker& worker, const Product& product, int row, uint8_t* rows) {
-    const char* x = static_cast<const char*>(product.x) + row * product.x_stride * model_.element();
-    float* turned = space_.turned + worker.thread() * space_.turned_stride;
-    kernels_.quantise(x, product.matrix->in, turned, rows + row * space_.quantised_stride);
 }
 
 void Forward::shrink(const Delta& delta, const Input& input) {
@@ -228,9 +230,9 @@ void Forward::expand(Worker& worker, const GroupDeltas* deltas, float* y, long y
 
 void Forward::prepare(const Heads& heads, const Layer& layer, int row, int kv_head) {
     const Span& span = plan_.span(plan_.span_of[row], layer.group);
-    const int position = plan_.positions[row], half = heads.head_dim / 2;
-    const int group = heads.heads / heads.kv_heads;
-    const Rotation turn = {space_.cos + row * half, space_.sin + row * half};
+    const int position = plan_.positions[row], group = heads.heads / heads.kv_heads;
+    const long angles = angles_at(layer.rotation, row);
+    const Rotation turn = {space_.cos + angles, space_.sin + angles};
     const long query = (static_cast<long>(kv_head) * plan_.rows + row) * group;
     kernels_.prepare(heads, space_.fused + row * space_.fused_stride, turn, kv_head,
                      space_.typed(space_.queries, query, heads.padded_dim),

@@ -1,8 +1,10 @@
 // One step: embedding, layers, norm, head. Every thread runs work(); the phases divide it.
 #pragma once
 
+#include "experts.h"
 #include "model.h"
 #include "plan.h"
+#include "row_quantiser.h"
 #include "watch.h"
 #include "workspace.h"
 
@@ -42,23 +44,28 @@ private:
     void logits(Worker& worker, const Stream& stream);
 
     template <class RowOf>
-    void multiply_normed(Worker& worker, const float* norm, const float* hidden, int rows, RowOf row_of,
+    void multiply_normed(Worker& worker, const Norm& norm, const float* hidden, int rows, RowOf row_of,
                          Product product, const Matrix* after, const GroupDeltas* deltas);
+    void join(Worker& worker, Product product, const Norm& norm, const Stream& stream, const Matrix* after,
+              const GroupDeltas* deltas);
     template <class Ready>
     void multiply(Worker& worker, Product product, int rows, const Matrix* after, const GroupDeltas* deltas,
                   Ready ready);
-    // The rows of a product in int8: each by one thread for all, or all by each thread for itself.
-    void quantise_shared(Worker& worker, Product& product, int rows);
-    void quantise_own(Worker& worker, Product& product, int rows);
-    void quantise(const Worker& worker, const Product& product, int row, uint8_t* rows);
     void expand(Worker& worker, const GroupDeltas* deltas, float* y, long y_stride);
     void shrink(const Delta& delta, const Input& input);
     void prepare(const Heads& heads, const Layer& layer, int row, int kv_head);
+
+    // Where cos and sin of a row's position begin, in one of the model's ways of rotating.
+    long angles_at(int rotation, int row) const {
+        return (static_cast<long>(rotation) * plan_.rows + row) * (model_.spec.turned / 2);
+    }
 
     Model& model_;
     const Kernels& kernels_;
     Plan plan_;
     Workspace space_;
+    const RowQuantiser quantiser_;
+    Mixture mixture_;
     float* logits_ = nullptr;
     int32_t* best_ = nullptr;
 };

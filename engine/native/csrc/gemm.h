@@ -69,9 +69,9 @@ INLINE void deliver(const F16 (&sums)[M][2], const Product& p, int panel, int fi
         F16 value[2];
         for (int n = 0; n < 2; ++n)
             value[n] = bias == nullptr ? sums[m][n] : sums[m][n] + load(bias + column + 16 * n);
-        if (p.into == Into::kGated) {
-            T* out = static_cast<T*>(p.gated) + (first + m) * p.gated_stride + column / 2;
-            store(out, silu_times(value[0], value[1]));
+        if (p.into == Into::kSiluGated) {
+            T* out = static_cast<T*>(p.out) + (first + m) * p.out_stride + column / 2;
+            store(out, silu(value[0]) * value[1]);
             continue;
         }
         for (int n = 0; n < 2; ++n) {
@@ -79,7 +79,7 @@ INLINE void deliver(const F16 (&sums)[M][2], const Product& p, int panel, int fi
             const long left = p.matrix->n - column - 16 * n;
             if (p.into == Into::kAdd)
                 store(y, load(y) + value[n]);
-            else if (p.into == Into::kStore || left >= 16)
+            else if (p.into != Into::kExact || left >= 16)
                 store(y, value[n]);
             else if (left > 0)
                 store_part(y, value[n], static_cast<int>(left));
@@ -100,6 +100,14 @@ __attribute__((noinline)) void panel_rows(const Product& p, int panel, int first
 template <int M, class T>
 void int8_rows(const Product& p, int panel, int first, Fetch fetch);  // in gemm_int8.h
 
+template <class T>
+void gate_panel(const Product& p, int panel, int first, int rows) {
+    for (int row = first; row < first + rows; ++row) {
+        T* out = static_cast<T*>(p.out) + row * p.out_stride + static_cast<long>(panel) * p.gate.columns();
+        gate<T>(p.gate, p.y + row * p.y_stride + static_cast<long>(panel) * kPanel, 1, out);
+    }
+}
+
 // Rows in runs of nearly equal length. A panel has eight cache lines for every four steps of the inner loop:
 // a single run fetches all of the next panel, the first two of several fetch half of it each.
 template <class T>
@@ -116,6 +124,7 @@ void multiply(const Product& p, int panel, int first, int rows, const char* next
                            : panel_rows<M, T>(p, panel, first + low, fetch);
         });
     }
+    if (p.into == Into::kGated) gate_panel<T>(p, panel, first, rows);
 }
 
 // One panel of an adapter's matrix.

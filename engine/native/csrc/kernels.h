@@ -48,22 +48,35 @@ struct Matrix {
     }
 };
 
+enum class Activation { kSilu, kRelu, kGelu, kGeluTanh };
+
+// What becomes of the inward product of an MLP. Gated: activation(columns 0..15) * columns 16..31 of each
+// panel, 16 columns. Else: activation of all 32.
+struct Gate {
+    Activation activation;
+    bool gated;
+
+    int columns() const { return gated ? kPanel / 2 : kPanel; }
+};
+
 enum class Into {
-    kStore,  // y = result
-    kAdd,    // y += result
-    kGated,  // out = silu(columns 0..15) * columns 16..31, 16 columns a panel
-    kExact,  // y = result, not a column more than n: y belongs to the caller of the step
+    kStore,     // y = result
+    kAdd,       // y += result
+    kSiluGated, // out = the result, gated with SiLU
+    kGated,     // y = result, out = what `gate` makes of it
+    kExact,     // y = result, not a column more than n: y belongs to the caller of the step
 };
 
 struct Product {
     const Matrix* matrix;
-    const void* x;  // T [rows, x_stride]
-    long x_stride;  // strides count elements
-    float* y;
-    long y_stride;
-    void* gated;  // T, for kGated
-    long gated_stride;
-    Into into;
+    const void* x = nullptr;  // T [rows, x_stride]
+    long x_stride = 0;        // strides count elements
+    float* y = nullptr;
+    long y_stride = 0;
+    Into into = Into::kStore;
+    void* out = nullptr;  // T
+    long out_stride = 0;
+    Gate gate = {};
     const uint8_t* quantised = nullptr;  // the rows of x as `quantise` makes them, for an int8 matrix
     long quantised_stride = 0;
 };
@@ -80,14 +93,17 @@ struct Narrow {
 struct Embed {
     const void* rows;      // T [vocab, width], or none: then the head's panels are read
     const Matrix* panels;
+    const void* places;    // T [positions, width], added to the scaled row; or none
     int width;
+    float scale;
 };
 
 struct Norm {
-    const float* weight;  // padded with zeros like the rows
-    float eps;
-    int width;
-    int padded;  // multiple of 16
+    float* weight = nullptr;  // padded with zeros like the rows; none where there is no such norm
+    float* bias = nullptr;    // of a LayerNorm; none: an RMSNorm
+    float eps = 0.0f;
+    int width = 0;
+    int padded = 0;  // multiple of 16
 };
 
 // Where attention finds things. Cache of one layer: [block][kv head] of K then V, for 16 tokens each:
@@ -95,6 +111,7 @@ struct Norm {
 // V bf16 [head_dim/16][8 token pairs][16][2], float [head_dim/16][16 tokens][16].
 struct Heads {
     int heads, kv_heads, head_dim, padded_dim;
+    int turned;              // numbers of a head that rotate, from its start; even
     int k_column, v_column;  // where k and v begin in a row of the fused product
     const float* q_norm;     // [head_dim] or none
     const float* k_norm;
@@ -105,7 +122,7 @@ struct Heads {
 };
 
 struct Rotation {
-    const float* cos;  // [head_dim / 2] of one position
+    const float* cos;  // [turned / 2] of one position
     const float* sin;
 };
 
@@ -130,8 +147,10 @@ struct Attend {
 };
 
 struct Kernels {
-    void (*embed)(const Embed&, int token, float* out);
+    void (*embed)(const Embed&, int token, int place, float* out);
     void (*normalise)(const Norm&, const float* x, void* out);
+    // y += x behind an RMSNorm
+    void (*add_normed)(const Norm&, const float* x, float* y);
     // A row of `width` numbers T, even, to int8; `turned` has room for them up to whole turns.
     void (*quantise)(const void* row, int width, float* turned, uint8_t* to);
     // Rows first .. first + rows - 1 of one panel; `next` is fetched into the cache meanwhile (or none).
@@ -140,7 +159,11 @@ struct Kernels {
     // Columns of panel j land at y + j * pitch.
     void (*expand)(const Narrow&, int panel, const void* x, long x_stride, int rows, float* y, long y_stride,
                    int pitch);
-    void (*gate)(const float* gate_up, int panels, void* out);
+    void (*gate)(const Gate&, const float* x, int panels, void* out);
+    // x = cap * tanh(x / cap)
+    void (*cap)(float* x, int count, float cap);
+    // y += share * x
+    void (*add_share)(const float* x, float share, int count, float* y);
     // Norm, turn and store the heads of one token that share one key.
     void (*prepare)(const Heads&, const float* fused, const Rotation&, int kv_head, void* queries,
                     void* block, int offset);

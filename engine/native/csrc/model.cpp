@@ -20,11 +20,12 @@ Model::Model(const noria_spec& given, const Kernels& table)
     : float32(given.float32 != 0),
       spec(given),
       kernels(table),
-      rotary(given.rotary, given.rotary + given.head_dim / 2),
+      rotary(given.rotary, given.rotary + given.rotations * given.turned / 2),
+      rotary_scales(given.rotary_scales, given.rotary_scales + given.rotations),
       layers(given.layers),
-      embedding(nullptr),
       adapters(given.layers, float32),
       team(given.threads) {
+    for (Layer& layer : layers) layer.experts.resize(given.experts);
     lay_out(nullptr);
     weights_ = std::make_unique<Arena>(counted_);
     lay_out(weights_.get());
@@ -35,6 +36,7 @@ Model::Model(const noria_spec& given, const Kernels& table)
     for (int i = 0; i < depth; ++i) caches_.push_back(static_cast<char*>(cache_->take(layer_bytes)));
     for (int i = 0; i < spec.layers; ++i) {
         layers[i].window = given.windows[i];
+        layers[i].rotation = given.rotation_of[i];
         layers[i].group = given.places[2 * i];
         layers[i].cache = caches_[given.places[2 * i + 1]];
     }
@@ -42,45 +44,70 @@ Model::Model(const noria_spec& given, const Kernels& table)
 
 // Twice the same walk: without an arena it counts, with one it places. The order is that of reading.
 void Model::lay_out(Arena* arena) {
-    const int queries = spec.heads * spec.head_dim, keys = spec.kv_heads * spec.head_dim;
-    const auto vector = [&](int n) {
-        const size_t bytes = rounded(n, kPanel) * sizeof(float);
-        counted_ += Arena::rounded(bytes);
-        return arena == nullptr ? nullptr : reinterpret_cast<float*>(arena->take(bytes));
-    };
-    for (Layer& layer : layers) {
-        layer.norm_attention = vector(spec.hidden);
-        lay_matrix(arena, layer.qkv, queries + 2 * keys, spec.hidden, spec.qkv_bias);
-        layer.q_norm = spec.qk_norm ? vector(spec.head_dim) : nullptr;
-        layer.k_norm = spec.qk_norm ? vector(spec.head_dim) : nullptr;
-        lay_matrix(arena, layer.o, spec.hidden, queries, spec.o_bias);
-        layer.norm_mlp = vector(spec.hidden);
-        lay_matrix(arena, layer.gate_up, 2 * rounded(spec.inner, 16), spec.hidden, spec.mlp_bias);
-        lay_matrix(arena, layer.down, spec.hidden, spec.inner, spec.mlp_bias);
-    }
-    norm_final = vector(spec.hidden);
+    const size_t row = static_cast<size_t>(spec.hidden) * element();
+    for (Layer& layer : layers) lay_layer(arena, layer);
+    lay_norm(arena, norm_final);
     lay_matrix(arena, head, spec.vocab, spec.hidden, false);
-    if (!spec.tied) {
-        const size_t bytes = static_cast<size_t>(spec.vocab) * spec.hidden * element();
-        counted_ += Arena::rounded(bytes);
-        if (arena != nullptr) embedding = arena->take(bytes);
-    }
+    if (!spec.tied) embedding = lay_bytes(arena, spec.vocab * row);
+    if (spec.learned_places > 0) places = lay_bytes(arena, spec.learned_places * row);
 }
 
-void Model::lay_matrix(Arena* arena, Matrix& matrix, int n, int k, bool bias) {
+void Model::lay_layer(Arena* arena, Layer& layer) {
+    const int queries = spec.heads * spec.head_dim, keys = spec.kv_heads * spec.head_dim;
+    lay_norm(arena, layer.before_attention);
+    lay_matrix(arena, layer.qkv, queries + 2 * keys, spec.hidden, spec.qkv_bias);
+    if (spec.qk_norm) {
+        layer.q_norm = lay_vector(arena, spec.head_dim);
+        layer.k_norm = lay_vector(arena, spec.head_dim);
+    }
+    lay_matrix(arena, layer.o, spec.hidden, queries, spec.o_bias);
+    if (spec.norms_after) lay_norm(arena, layer.after_attention);
+    lay_norm(arena, layer.before_mlp);
+    if (spec.experts > 0)
+        // Never quantised: it is small, and its sums decide which experts compute.
+        lay_matrix(arena, layer.router, spec.experts, spec.hidden, false, true);
+    else
+        lay_mlp(arena, layer.mlp);
+    for (Mlp& expert : layer.experts) lay_mlp(arena, expert);
+    if (spec.norms_after) lay_norm(arena, layer.after_mlp);
+}
+
+void Model::lay_mlp(Arena* arena, Mlp& mlp) {
+    const int columns = spec.gated ? 2 * rounded(spec.inner, 16) : spec.inner;
+    lay_matrix(arena, mlp.gate_up, columns, spec.hidden, spec.mlp_bias);
+    lay_matrix(arena, mlp.down, spec.hidden, spec.inner, spec.mlp_bias);
+}
+
+void Model::lay_matrix(Arena* arena, Matrix& matrix, int n, int k, bool bias, bool exact) {
     matrix.n = n;
-    matrix.int8 = spec.int8_weights != 0;
+    matrix.int8 = spec.int8_weights != 0 && !exact;
     matrix.in = rounded(k, 2);
     matrix.k = rounded(k, matrix.int8 ? kTurn : 2);
     matrix.panels = rounded(n, kPanel) / kPanel;
     matrix.panel_bytes = matrix.int8 ? static_cast<long>(kPanel) * matrix.k + sizeof(PanelEnd)
                                      : static_cast<long>(kPanel) * matrix.k * element();
-    const size_t bytes = matrix.panels * matrix.panel_bytes, bias_bytes = matrix.panels * kPanel * sizeof(float);
-    counted_ += Arena::rounded(bytes) + (bias ? Arena::rounded(bias_bytes) : 0);
-    if (arena == nullptr) return;
-    matrix.weights = arena->take(bytes);
-    matrix.bias = bias ? reinterpret_cast<float*>(arena->take(bias_bytes)) : nullptr;
+    matrix.weights = lay_bytes(arena, matrix.panels * matrix.panel_bytes);
+    if (bias) matrix.bias = lay_vector(arena, n);
 }
+
+void Model::lay_norm(Arena* arena, Norm& norm) {
+    norm.eps = spec.eps;
+    norm.width = spec.hidden;
+    norm.padded = padded_hidden();
+    norm.weight = lay_vector(arena, spec.hidden);
+    if (spec.layer_norm) norm.bias = lay_vector(arena, spec.hidden);
+}
+
+float* Model::lay_vector(Arena* arena, int n) {
+    return static_cast<float*>(lay_bytes(arena, rounded(n, kPanel) * sizeof(float)));
+}
+
+void* Model::lay_bytes(Arena* arena, size_t bytes) {
+    counted_ += Arena::rounded(bytes);
+    return arena == nullptr ? nullptr : arena->take(bytes);
+}
+
+int Model::padded_hidden() const { return rounded(spec.hidden, kPanel); }
 
 Heads Model::heads_of(const Layer& layer) const {
     Heads h;
@@ -88,8 +115,9 @@ Heads Model::heads_of(const Layer& layer) const {
     h.kv_heads = spec.kv_heads;
     h.head_dim = spec.head_dim;
     h.padded_dim = rounded(spec.head_dim, 16);
-    h.k_column = spec.heads * spec.head_dim;
-    h.v_column = h.k_column + spec.kv_heads * spec.head_dim;
+    h.turned = spec.turned;
+    h.k_column = columns(NORIA_K).first;
+    h.v_column = columns(NORIA_V).first;
     h.q_norm = layer.q_norm;
     h.k_norm = layer.k_norm;
     h.eps = spec.eps;
@@ -116,48 +144,83 @@ int Model::part_out(int part) const {
         case NORIA_V: return spec.kv_heads * spec.head_dim;
         case NORIA_GATE:
         case NORIA_UP: return spec.inner;
+        case NORIA_ROUTER: return spec.experts;
         case NORIA_HEAD: return spec.vocab;
         default: return spec.hidden;
     }
 }
 
-Place Model::place(int layer, int part) {
+Columns Model::columns(int part) const {
     const int n = part_out(part), queries = spec.heads * spec.head_dim;
     switch (part) {
-        case NORIA_Q: return {&layers[layer].qkv, n, 0, 16};
-        case NORIA_K: return {&layers[layer].qkv, n, queries, 16};
-        case NORIA_V: return {&layers[layer].qkv, n, queries + n, 16};
-        case NORIA_O: return {&layers[layer].o, n, 0, 16};
-        case NORIA_GATE: return {&layers[layer].gate_up, n, 0, kPanel};
-        case NORIA_UP: return {&layers[layer].gate_up, n, 16, kPanel};
-        case NORIA_DOWN: return {&layers[layer].down, n, 0, 16};
-        default: return {&head, n, 0, 16};
+        case NORIA_K: return {n, queries, 16};
+        case NORIA_V: return {n, queries + n, 16};
+        case NORIA_GATE: return {n, 0, kPanel};
+        case NORIA_UP: return spec.gated ? Columns{n, 16, kPanel} : Columns{n, 0, 16};
+        default: return {n, 0, 16};
+    }
+}
+
+Matrix& Model::matrix(int layer, int part) {
+    switch (part) {
+        case NORIA_Q:
+        case NORIA_K:
+        case NORIA_V: return layers[layer].qkv;
+        case NORIA_O: return layers[layer].o;
+        case NORIA_GATE:
+        case NORIA_UP: return layers[layer].mlp.gate_up;
+        case NORIA_DOWN: return layers[layer].mlp.down;
+        case NORIA_ROUTER: return layers[layer].router;
+        default: return head;
+    }
+}
+
+Norm& Model::norm(int layer, int part) {
+    switch (part) {
+        case NORIA_NORM_ATTENTION: return layers[layer].before_attention;
+        case NORIA_NORM_AFTER_ATTENTION: return layers[layer].after_attention;
+        case NORIA_NORM_MLP: return layers[layer].before_mlp;
+        case NORIA_NORM_AFTER_MLP: return layers[layer].after_mlp;
+        default: return norm_final;
     }
 }
 
 void Model::put(int layer, int part, const void* source) {
+    const size_t row = static_cast<size_t>(spec.hidden) * element();
     switch (part) {
-        case NORIA_EMBEDDING:
-            std::memcpy(embedding, source, static_cast<size_t>(spec.vocab) * spec.hidden * element());
-            return;
-        case NORIA_NORM_ATTENTION: return widen(float32, source, spec.hidden, layers[layer].norm_attention);
-        case NORIA_NORM_MLP: return widen(float32, source, spec.hidden, layers[layer].norm_mlp);
-        case NORIA_NORM_Q: return widen(float32, source, spec.head_dim, layers[layer].q_norm);
-        case NORIA_NORM_K: return widen(float32, source, spec.head_dim, layers[layer].k_norm);
-        case NORIA_NORM_FINAL: return widen(float32, source, spec.hidden, norm_final);
+        case NORIA_EMBEDDING: std::memcpy(embedding, source, spec.vocab * row); return;
+        case NORIA_PLACES: std::memcpy(places, source, spec.learned_places * row); return;
+        case NORIA_NORM_Q: return put_norm(source, spec.head_dim, layers[layer].q_norm);
+        case NORIA_NORM_K: return put_norm(source, spec.head_dim, layers[layer].k_norm);
         default: break;
     }
-    const Place at = place(layer, part);
-    if (at.matrix->int8)
-        return pack_int8({float32, source, at.n, part_in(part), at.matrix, at.first, at.pitch}, team);
-    pack({float32, source, at.n, part_in(part), at.matrix->weights, kPanel, at.matrix->k, at.first, at.pitch}, team);
+    if (part >= NORIA_NORM_ATTENTION) return put_norm(source, spec.hidden, norm(layer, part).weight);
+    pack_part(matrix(layer, part), part, source);
+}
+
+void Model::put_norm(const void* source, int count, float* to) {
+    widen(float32, source, count, to);
+    for (int i = 0; i < count; ++i) to[i] += spec.norm_offset;
 }
 
 void Model::put_bias(int layer, int part, const void* source) {
-    const Place at = place(layer, part);
-    std::vector<float> bias(at.n);
-    widen(float32, source, at.n, bias.data());
-    for (int j = 0; j < at.n; ++j) at.matrix->bias[at.first + j / 16 * at.pitch + j % 16] = bias[j];
+    if (part >= NORIA_NORM_ATTENTION) return widen(float32, source, spec.hidden, norm(layer, part).bias);
+    const Columns at = columns(part);
+    std::vector<float> bias(at.count);
+    widen(float32, source, at.count, bias.data());
+    float* to = matrix(layer, part).bias;
+    for (int j = 0; j < at.count; ++j) to[at.first + j / 16 * at.pitch + j % 16] = bias[j];
+}
+
+void Model::put_expert(int layer, int expert, int part, const void* source) {
+    Mlp& mlp = layers[layer].experts[expert];
+    pack_part(part == NORIA_DOWN ? mlp.down : mlp.gate_up, part, source);
+}
+
+void Model::pack_part(Matrix& to, int part, const void* source) {
+    const Columns at = columns(part);
+    if (to.int8) return pack_int8({float32, source, at.count, part_in(part), &to, at.first, at.pitch}, team);
+    pack({float32, source, at.count, part_in(part), to.weights, kPanel, to.k, at.first, at.pitch}, team);
 }
 
 }  // namespace noria

@@ -98,8 +98,6 @@ void Plan::cut_rows(std::vector<Tile>& into, int span, int first, int end) const
 
 void Plan::gather_deltas(const std::vector<Run>& runs) {
     const int layers = static_cast<int>(model_.layers.size());
-    const Heads heads = model_.heads_of(model_.layers[0]);
-    const int columns[kModules] = {0, heads.k_column, heads.v_column, 0, 0, 16, 0};
     for (int layer = 0; layer < layers; ++layer) {
         GroupDeltas* groups = &deltas_[layer * kGroups];
         for (int group = 0; group < kGroups; ++group) groups[group].shrinks.clear(), groups[group].expands.clear();
@@ -107,9 +105,9 @@ void Plan::gather_deltas(const std::vector<Run>& runs) {
             for (const Member& member : kMembers) {
                 const Pair& pair = run.adapter->at(layer, member.part);
                 if (pair.none()) continue;
-                const int pitch = member.group == kGateUp ? kPanel : 16;
+                const Columns at = model_.columns(member.part);
                 groups[member.group].shrinks.push_back(
-                    {&pair, run.first, run.rows, member.place, columns[member.part], pitch});
+                    {&pair, run.first, run.rows, member.place, at.first, at.pitch});
             }
         }
         for (int group = 0; group < kGroups; ++group)

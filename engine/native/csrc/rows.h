@@ -1,7 +1,7 @@
-// Work on single rows: embedding, norms, gating, and a token's way into queries and cache.
+// Work on single rows: embedding, norms, and a token's way into queries and cache.
 
 template <class T>
-void embed(const Embed& e, int token, float* out) {
+INLINE void read_embedding(const Embed& e, int token, float* out) {
     if (e.rows != nullptr) {
         const T* row = static_cast<const T*>(e.rows) + static_cast<long>(token) * e.width;
         for (int i = 0; i < e.width; ++i) out[i] = wide(row[i]);
@@ -15,20 +15,57 @@ void embed(const Embed& e, int token, float* out) {
 }
 
 template <class T>
-void normalise(const Norm& norm, const float* x, void* out) {
+void embed(const Embed& e, int token, int place, float* out) {
+    read_embedding<T>(e, token, out);
+    for (int i = 0; i < e.width; ++i) out[i] *= e.scale;
+    if (e.places == nullptr) return;
+    const T* row = static_cast<const T*>(e.places) + static_cast<long>(place) * e.width;
+    for (int i = 0; i < e.width; ++i) out[i] += wide(row[i]);
+}
+
+INLINE F16 inverse_root(F16 squares, const Norm& norm) {
+    return all(1.0f / __builtin_sqrtf(sum(squares) / norm.width + norm.eps));
+}
+
+// deliver(i, values i .. i + 15 of the normalised row). What lies behind the row's end is zero, and stays.
+template <class F>
+INLINE void over_rms(const Norm& norm, const float* x, F&& deliver) {
     F16 squares = all(0.0f);
     for (int i = 0; i < norm.padded; i += 16) squares = multiply_add(load(x + i), load(x + i), squares);
-    const F16 inverse = all(1.0f / __builtin_sqrtf(sum(squares) / norm.width + norm.eps));
+    const F16 inverse = inverse_root(squares, norm);
+    for (int i = 0; i < norm.padded; i += 16) deliver(i, load(x + i) * inverse * load(norm.weight + i));
+}
+
+template <class F>
+INLINE void over_deviation(const Norm& norm, const float* x, F&& deliver) {
+    F16 total = all(0.0f), squares = all(0.0f);
+    for (int i = 0; i < norm.padded; i += 16) total = total + load(x + i);
+    const F16 mean = all(sum(total) / norm.width);
+    for (int i = 0; i < norm.width; i += 16) {
+        const int left = norm.width - i;
+        const F16 apart = load(x + i) - mean, own = left >= 16 ? apart : keep(apart, 0, left, all(0.0f));
+        squares = multiply_add(own, own, squares);
+    }
+    const F16 inverse = inverse_root(squares, norm);
     for (int i = 0; i < norm.padded; i += 16)
-        store(static_cast<T*>(out) + i, load(x + i) * inverse * load(norm.weight + i));
+        deliver(i, multiply_add((load(x + i) - mean) * inverse, load(norm.weight + i), load(norm.bias + i)));
 }
 
 template <class T>
-void gate(const float* gate_up, int panels, void* out) {
-    for (int panel = 0; panel < panels; ++panel) {
-        const float* both = gate_up + panel * kPanel;
-        store(static_cast<T*>(out) + 16 * panel, silu_times(load(both), load(both + 16)));
-    }
+void normalise(const Norm& norm, const float* x, void* out) {
+    const auto deliver = [&](int i, F16 value) { store(static_cast<T*>(out) + i, value); };
+    if (norm.bias == nullptr)
+        over_rms(norm, x, deliver);
+    else
+        over_deviation(norm, x, deliver);
+}
+
+static void add_normed(const Norm& norm, const float* x, float* y) {
+    over_rms(norm, x, [&](int i, F16 value) { store(y + i, load(y + i) + value); });
+}
+
+static void add_share(const float* x, float share, int count, float* y) {
+    for (int i = 0; i < count; i += 16) store(y + i, multiply_add(load(x + i), all(share), load(y + i)));
 }
 
 // One head, at most kMaxHeadDim long, in float32; zeros up to the padded length.
@@ -56,7 +93,7 @@ INLINE void norm_head(Head& head, const float* weight, const Heads& h) {
 }
 
 INLINE void turn_head(Head& head, const Rotation& turn, const Heads& h) {
-    const int half = h.head_dim / 2;
+    const int half = h.turned / 2;
     for (int i = 0; i < half; i += 16) {
         const int n = half - i < 16 ? half - i : 16;
         const F16 c = load_part(turn.cos + i, n), s = load_part(turn.sin + i, n);

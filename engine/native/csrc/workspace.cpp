@@ -13,13 +13,15 @@ long odd_lines(long columns, int element) { return ((columns * element + 63) / 6
 Workspace::Workspace(const Model& model) : model_(model), element_(model.element()) {
     const Layer& layer = model.layers[0];
     const Heads heads = model.heads_of(layer);
-    hidden_stride = odd_lines(layer.down.panels * kPanel, 4);
-    normed_stride = odd_lines(layer.down.panels * kPanel, element_);
+    const Mlp& mlp = layer.experts.empty() ? layer.mlp : layer.experts[0];
+    hidden_stride = odd_lines(model.padded_hidden(), 4);
+    normed_stride = odd_lines(model.padded_hidden(), element_);
     fused_stride = odd_lines(layer.qkv.panels * kPanel, 4);
     seen_stride = odd_lines(heads.heads * heads.head_dim, element_);
-    gate_up_stride = odd_lines(layer.gate_up.panels * kPanel, 4);
-    gated_stride = odd_lines(layer.gate_up.panels * 16, element_);
-    const int widest = std::max({layer.qkv.k, layer.o.k, layer.down.k});
+    gate_up_stride = odd_lines(mlp.gate_up.panels * kPanel, 4);
+    gated_stride = odd_lines(mlp.gate_up.panels * model.gate().columns(), element_);
+    router_stride = odd_lines(layer.router.panels * kPanel, 4);
+    const int widest = std::max({layer.qkv.k, layer.o.k, mlp.down.k});
     quantised_stride = model.spec.int8_weights ? odd_lines(kRowHead + widest, 1) : 0;
     turned_stride = model.spec.int8_weights ? odd_lines(widest, 4) : 0;
     scratch_stride = Arena::rounded(model.kernels.scratch_bytes);
@@ -45,7 +47,9 @@ void Workspace::place(Arena* arena) {
     };
     const auto floats = [&](long count) { return static_cast<float*>(take(count * sizeof(float))); };
     const Heads heads = model_.heads_of(model_.layers[0]);
-    const long rows = rows_, half = heads.head_dim / 2;
+    const noria_spec& spec = model_.spec;
+    const long rows = rows_, angles = rows * spec.rotations * spec.turned / 2;
+    const long parted = spec.experts == 0 ? 0 : rows * spec.experts_chosen, mlp_rows = spec.experts == 0 ? rows : parted;
     hidden = floats(rows * hidden_stride);
     normed = take(rows * normed_stride * element_);
     own = take(static_cast<long>(model_.team.size()) * kPrivateRows * normed_stride * element_);
@@ -54,14 +58,19 @@ void Workspace::place(Arena* arena) {
     seen = take(rows * seen_stride * element_);
     last_hidden = floats(rows * hidden_stride);
     last_seen = take(rows * seen_stride * element_);
-    gate_up = floats(rank_ == 0 ? 0 : rows * gate_up_stride);
-    gated = take(rows * gated_stride * element_);
+    branch = floats(spec.norms_after ? rows * hidden_stride : 0);
+    // SiLU without adapters is applied before the product is stored.
+    gate_up = floats(rank_ == 0 && model_.fuses_gate() ? 0 : mlp_rows * gate_up_stride);
+    gated = take(mlp_rows * gated_stride * element_);
+    router = floats(spec.experts == 0 ? 0 : rows * router_stride);
+    parted_rows = take(parted * normed_stride * element_);
+    parted_out = floats(parted * hidden_stride);
     inner = take(3 * rows * inner_stride * element_);
-    quantised = static_cast<uint8_t*>(take(rows * quantised_stride));
+    quantised = static_cast<uint8_t*>(take(std::max(rows, parted) * quantised_stride));
     own_quantised = static_cast<uint8_t*>(take(model_.team.size() * kPrivateRows * quantised_stride));
     turned = floats(model_.team.size() * turned_stride);
-    cos = floats(rows * half);
-    sin = floats(rows * half);
+    cos = floats(angles);
+    sin = floats(angles);
     scratch = static_cast<char*>(take(model_.team.size() * scratch_stride));
 }
 

@@ -24,8 +24,8 @@ public:
         return static_cast<char*>(base) + row * stride * element_;
     }
 
-    long hidden_stride, normed_stride, fused_stride, seen_stride, gate_up_stride, gated_stride, inner_stride = 0;
-    long quantised_stride, turned_stride;
+    long hidden_stride, normed_stride, fused_stride, seen_stride, gate_up_stride, gated_stride, router_stride;
+    long quantised_stride, turned_stride, inner_stride = 0;
     float* hidden;   // residual stream
     void* normed;    // what a product reads, shared by the threads
     void* own;       // the same for few rows: [threads][kPrivateRows]
@@ -34,13 +34,17 @@ public:
     void* seen;      // what attention made
     float* last_hidden;  // the same two for the rows that the last layer finishes
     void* last_seen;
-    float* gate_up;  // with adapters only
+    float* branch;   // what attention or MLP made, where a norm stands behind them
+    float* gate_up;  // unless the product itself is gated
     void* gated;
+    float* router;      // what each row thinks of each expert
+    void* parted_rows;  // what the experts read, the rows of each one after another; and
+    float* parted_out;  // what they made
     void* inner;  // A x of up to three modules: [3][rows]
     uint8_t* quantised;      // rows that an int8 matrix reads, shared by the threads
     uint8_t* own_quantised;  // the same for few rows: [threads][kPrivateRows]
     float* turned;           // one row of them under way: [threads]
-    float* cos;   // [rows][head_dim / 2]
+    float* cos;   // [rotations][rows][turned / 2]
     float* sin;
     char* scratch;  // [threads][scratch_stride] of the attention kernel
     long scratch_stride;

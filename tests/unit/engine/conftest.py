@@ -80,7 +80,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen2-window": ("Qwen2", {"use_sliding_window": True, "sliding_window": 21, "max_window_layers": 1}),
     "qwen3": ("Qwen3", {"head_dim": 16}),
 }
-"""Of the Llama family, which the native kernels compute."""
+"""Of the Llama family."""
 
 MOST_GROUPS = 3
 """KV groups of a tiny model at most, one a layer: tables made by hand are long enough for them."""
@@ -130,12 +130,12 @@ class Row:
         )
 
 
-def save_tiny(name: str, root: Path) -> TinyModel:
+def save_tiny(name: str, root: Path, **changes: Any) -> TinyModel:
     """Make the variant `name` under `root` with a seed of its own, biases and norms random too."""
     import transformers  # slow to import, and most tests of this folder do without
 
     prefix, extra = {**VARIANTS, **FAMILY_VARIANTS}[name]
-    config = getattr(transformers, CONFIGS.get(prefix, f"{prefix}Config"))(**{**SMALL, **extra})
+    config = getattr(transformers, CONFIGS.get(prefix, f"{prefix}Config"))(**{**SMALL, **extra, **changes})
     torch.manual_seed(sum(map(ord, name)))
     model = getattr(transformers, MODELS.get(prefix, f"{prefix}ForCausalLM"))(config).eval()
     with torch.no_grad():

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from engine.models import llama, projection, stack
+from engine.models import gemma, gpt2, llama, mixture, opt, projection, stack
 from engine.modelspec import read_spec
 from engine.runner import Runner
 from tests.unit.engine.native_models import reference
@@ -60,12 +60,18 @@ class Int8Linear:
 def simulated(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Runner:
     """The reference model of `folder` in float32 whose products are in int8."""
 
-    def embedding(table: Tensor) -> stack.TokenEmbedding:
-        return stack.TokenEmbedding(restored(table))
+    def embedding(table: Tensor, scale: float = 1.0) -> stack.TokenEmbedding:
+        return stack.TokenEmbedding(restored(table), scale)
+
+    def placed(table: Tensor, positions: Tensor, offset: int = 0) -> stack.PositionedEmbedding:
+        return stack.PositionedEmbedding(restored(table), positions, offset)
 
     with monkeypatch.context() as patched:
-        patched.setattr(projection, "make_linear", Int8Linear)
-        patched.setattr(stack, "make_linear", Int8Linear)
+        for module in (projection, stack, mixture):
+            patched.setattr(module, "make_linear", Int8Linear)
         if read_spec(folder).tie_embeddings:
-            patched.setattr(llama, "TokenEmbedding", embedding)
+            for module in (llama, gemma):
+                patched.setattr(module, "TokenEmbedding", embedding)
+            for module in (gpt2, opt):
+                patched.setattr(module, "PositionedEmbedding", placed)
         return reference(folder)

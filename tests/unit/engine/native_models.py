@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -94,6 +95,14 @@ def adapter(spec: ModelSpec, rank: int, seed: int, modules: Sequence[str]) -> Ad
             a = torch.randn(rank, width, generator=random) / width**0.5
             pairs[name] = LoraPair(a, torch.randn(out, rank, generator=random) * 0.5, 0.7)
     return AdapterWeights(f"sha256:{seed}", pairs)
+
+
+@contextmanager
+def torch_threads_kept() -> Iterator[None]:
+    """The native backend leaves torch a single thread; other tests get theirs back."""
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
 
 
 def make_rows(lengths: Sequence[int], vocab: int, seed: int, slots: Sequence[int] = ()) -> list[Row]:

@@ -20,7 +20,7 @@ from engine.reference import ReferenceModel
 from engine.runner import build_runner
 from engine.sampling import SamplingParams
 from tests.unit.engine.conftest import TinyModel
-from tests.unit.engine.native_models import adapter
+from tests.unit.engine.native_models import adapter, torch_threads_kept
 
 Tiny = Callable[[str], TinyModel]
 ALL = [f"self_attn.{x}_proj" for x in "qkvo"] + [f"mlp.{x}_proj" for x in ("gate", "up", "down")]
@@ -28,10 +28,8 @@ ALL = [f"self_attn.{x}_proj" for x in "qkvo"] + [f"mlp.{x}_proj" for x in ("gate
 
 @pytest.fixture(autouse=True)
 def torch_threads() -> Any:
-    """The native backend leaves torch a single thread; other tests get theirs back."""
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
+    with torch_threads_kept():
+        yield
 
 
 @pytest.fixture
@@ -48,19 +46,6 @@ def config(model: TinyModel, **changes: Any) -> EngineConfig:
 )
 def test_backend_asked_for_is_the_one_that_runs(tiny: Tiny, backend: str, kind: type) -> None:
     assert isinstance(build_runner(config(tiny("llama"), backend=backend))._model, kind)
-
-
-@pytest.mark.parametrize("name", ["gemma2", "gpt2", "mixtral"])
-def test_families_without_kernels_run_on_the_reference(
-    tiny: Tiny, caplog: pytest.LogCaptureFixture, name: str
-) -> None:
-    with caplog.at_level(logging.WARNING, "engine"):
-        runner = build_runner(config(tiny(name)))
-    assert isinstance(runner._model, ReferenceModel)
-    (record,) = caplog.records
-    assert f"there are no kernels for the family {name}" in record.message
-    with pytest.raises(NativeUnavailable, match=f"family {name}"):
-        build_runner(config(tiny(name), backend="native"))
 
 
 def test_auto_falls_back_with_one_line(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,10 +14,11 @@ from safetensors.torch import load_file, save_file
 
 from engine.lora import AdapterWeights, LoraPair
 from engine.native.model import Level
-from tests.unit.engine.conftest import Row
+from tests.unit.engine.conftest import Row, TinyModel
 from tests.unit.engine.int8_simulation import quantised, simulated
 from tests.unit.engine.native_models import Shape, adapter, make_rows, native, save_drawn
 
+Tiny = Callable[[str], TinyModel]
 ALL = [f"self_attn.{x}_proj" for x in "qkvo"] + [f"mlp.{x}_proj" for x in ("gate", "up", "down")]
 TOLERANCE = {"rtol": 1e-4, "atol": 1e-4}
 LENGTHS = [1, 17, 40, 33]
@@ -56,6 +58,17 @@ def test_logits_equal_the_simulation(
     rows = make_rows(LENGTHS, SHAPES[name].vocab, seed=3)
     got = native(folder, level=level, weights="int8").logits(spans(rows))
     torch.testing.assert_close(got, simulated(folder, monkeypatch).logits(spans(rows)), **TOLERANCE)
+
+
+@levels
+@pytest.mark.parametrize("name", ["gemma2", "gemma3", "phi3", "gpt2", "opt", "mixtral", "qwen3-moe"])
+def test_each_family_equals_the_simulation(
+    tiny: Tiny, monkeypatch: pytest.MonkeyPatch, name: str, level: Level
+) -> None:
+    rows = make_rows(LENGTHS, 128, seed=3)
+    got = native(tiny(name).folder, level=level, weights="int8").logits(spans(rows))
+    want = simulated(tiny(name).folder, monkeypatch).logits(spans(rows))
+    torch.testing.assert_close(got, want, rtol=0.0, atol=0.02 * float(want.abs().max()))
 
 
 @levels

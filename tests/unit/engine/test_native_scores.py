@@ -106,7 +106,7 @@ def test_rows_that_do_not_sample_have_no_best_token(tmp_path: Path) -> None:
 def test_the_numbers_of_a_step_are_those_of_its_sequences(lengths: list[int]) -> None:
     rows = make_rows(lengths, 64, seed=len(lengths), slots=range(len(lengths)))
     spans = [row.span(len(row.token_ids) // 2, 1, samples=row.seq_id != 1) for row in rows]
-    arrays = StepArrays(spans, vocab=64, groups=1, num_blocks=192)
+    arrays = StepArrays(spans, vocab=64, groups=1, num_blocks=192, positions=None)
     tables = [span.block_table[: blocks_for(span.start + 1)] for span in spans]
     want = {
         "starts": [length // 2 for length in lengths],

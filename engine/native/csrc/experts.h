@@ -1,0 +1,50 @@
+// A mixture of experts in place of an MLP: each row through the experts its router likes best.
+#pragma once
+
+#include <vector>
+
+#include "model.h"
+#include "row_quantiser.h"
+#include "workspace.h"
+
+namespace noria {
+
+class Mixture {
+public:
+    // Both outlive it.
+    Mixture(const Model& model, Workspace& space);
+
+    // Room for that many rows; before the step's threads start. Throws std::bad_alloc.
+    void reserve(int rows);
+    // Adds to `hidden` what the experts of `layer` make of its rows. Every thread calls it, in kPhases phases
+    // at most. What the next product reads is `after`.
+    void work(Worker& worker, const Layer& layer, float* hidden, int rows, const Matrix* after);
+
+    static constexpr int kPhases = 10;
+
+private:
+    // Rows first .. first + count - 1 of those parted by expert.
+    struct Part {
+        int expert, first, count;
+    };
+
+    void rate(Worker& worker, const Layer& layer, const float* hidden, int rows);
+    void choose(int row);
+    void part_rows(int rows);
+    void gather(Worker& worker, int rows);
+    template <class MatrixOf>
+    void multiply(Worker& worker, Product product, int rows, MatrixOf matrix_of, const Matrix* after);
+
+    const Model& model_;
+    const Kernels& kernels_;
+    Workspace& space_;
+    const RowQuantiser quantiser_;
+    // [rows, chosen]: experts in ascending order, their shares, and where each has the row.
+    std::vector<int> chosen_;
+    std::vector<float> shares_;
+    std::vector<int> place_;
+    std::vector<int> ends_;  // [experts]
+    std::vector<Part> parts_;
+};
+
+}  // namespace noria
