@@ -96,6 +96,7 @@ class GatheredMetrics(Collector):
                 buckets, total = _buckets(spread(report))
                 histogram.add_metric((report.base_model, report.replica), buckets, total)
             yield histogram
+        yield _used_by_group(reports)
         yield _preemptions(reports)
         yield _lora_info(reports)
         yield from _surroundings(self._health())
@@ -106,6 +107,17 @@ def _buckets(spread: Spread) -> tuple[list[tuple[str, float]], int]:
     sums = list(accumulate(spread.counts))
     bounded: list[tuple[str, float]] = [(str(float(2**place)), count) for place, count in enumerate(sums)]
     return [*bounded, ("+Inf", sums[-1] if sums else 0)], spread.total
+
+
+def _used_by_group(reports: list[ReplicaReport]) -> Metric:
+    """The pool is one for all groups of layers: what is free is free to each."""
+    labels = ("model_name", "engine", "group", "window")
+    gauge = GaugeMetricFamily("noria:kv_blocks_used", "KV blocks in use by a group of layers.", labels=labels)
+    for report in reports:
+        for number, group in enumerate(report.stats.groups):
+            window = "none" if group.window is None else str(group.window)
+            gauge.add_metric((report.base_model, report.replica, str(number), window), group.blocks_used)
+    return gauge
 
 
 def _preemptions(reports: list[ReplicaReport]) -> Metric:

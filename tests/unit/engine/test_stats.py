@@ -1,7 +1,7 @@
 """The figures of an engine's life, read from outside."""
 
 from engine.fake_runner import FakeRunner, fake_engine
-from engine.records import Request, SamplingParams, Spread
+from engine.records import GroupStats, Request, SamplingParams, Spread
 from engine.stats import SpreadCounter
 
 
@@ -67,6 +67,16 @@ def test_copies_and_blocks_behind_a_window_are_counted() -> None:
     engine.step()
     stats = engine.stats()
     assert (stats.copies_on_write, stats.prefix_copies, stats.window_frees) == (1, 1, 5)
+
+
+def test_blocks_in_use_are_told_by_group() -> None:
+    engine = fake_engine(FakeRunner(windows=(None, 20)))
+    engine.add(_request("a", 100, 9))
+    engine.step()
+    stats = engine.stats()
+    assert stats.groups == (GroupStats(None, 7), GroupStats(20, 2))
+    assert stats.blocks_total - stats.blocks_free == 9
+    assert (stats.live_tokens, stats.reserved_tokens, stats.window_frees) == (100, 12, 5)
 
 
 def test_counters_outlive_a_recovery() -> None:

@@ -1,33 +1,18 @@
-"""Models whose every layer has a window hold no more than that and the step's own tokens."""
+"""Layers with a window hold no more than that and the step's own tokens."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-
 import pytest
-import torch
 
 from engine.block_need import BlockNeed
 from engine.blocks import BlockPool
-from engine.config import EngineConfig
-from engine.engine import Engine
 from engine.errors import TooLargeForPool
 from engine.fake_runner import FakeRunner, expected, fake_engine
 from engine.records import Request, SamplingParams
 from engine.sequence import Sequence
 from engine.tables import BlockTables
-from tests.unit.engine.conftest import TinyModel
 
-Tiny = Callable[[str], TinyModel]
 PROMPT = tuple((7 * i) % 96 + 1 for i in range(400))
-
-
-@pytest.fixture(autouse=True)
-def torch_threads() -> Iterator[None]:
-    """The native backend leaves torch a single thread; other tests get theirs back."""
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
 
 
 def _sequence(prompt_len: int, seq_id: int = 0) -> Sequence:
@@ -88,26 +73,3 @@ def test_a_request_far_longer_than_the_pool_is_served() -> None:
     small = fake_engine(FakeRunner(num_blocks=4, windows=(40,)), **settings)
     with pytest.raises(TooLargeForPool):
         small.add(Request("a", PROMPT, SamplingParams(max_tokens=300)))
-
-
-@pytest.mark.parametrize("backend", ["native", "reference"])
-def test_tokens_are_those_of_a_pool_that_holds_everything(tiny: Tiny, backend: str) -> None:
-    folder = tiny("mistral-window").folder
-    prompts = [list(PROMPT[j : j + 60]) for j in (0, 5, 11)]
-    greedy = SamplingParams(max_tokens=80, temperature=0.0, ignore_eos=True)
-
-    def completions(num_blocks: int) -> list[list[int]]:
-        config = EngineConfig(
-            model=folder,
-            dtype="float32",
-            num_blocks=num_blocks,
-            backend=backend,  # type: ignore[arg-type]  # parametrized
-            max_model_len=200,
-            max_num_seqs=4,
-            max_batched_tokens=16,
-            prefix_cache=False,
-            check_integrity=True,
-        )
-        return Engine(config).generate(prompts, greedy)
-
-    assert completions(8) == completions(60)
