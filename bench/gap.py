@@ -1,25 +1,29 @@
 """How long running streams wait for a token while a long prompt is taken in beside them.
 
-    python -m bench.gap --model FOLDER [--streams 8] [--prompt 16000] [--budget 512] [--json FILE]
+    python -m bench.gap --model FOLDER [--streams 8] [--prompt 16000] [--budget 512] [--unweighed]
 
 The longest time between two tokens of any stream, without the prompt and with it. Beside it stands the share
 that a step's budget grants the prompt: the time of a step that takes in a whole budget of a fresh prompt. The
-model's own positions do not matter here: a copy of its folder that allows for the prompt is measured.
+model's own positions do not matter here: a copy of its folder that allows for the prompt is measured. With
+--unweighed the budget counts all tokens alike, whatever context they have.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import statistics
 import tempfile
 import time
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from unittest.mock import patch
 
 from bench.loads import Load, make_prompts
 from bench.report import markdown, write_json
-from engine import Engine, EngineConfig, Request, SamplingParams
+from engine import Engine, EngineConfig, ModelSpec, Request, SamplingParams
 
 CONTEXT = 128  # tokens of each stream's own prompt
 STEPS = 64  # without the prompt
@@ -100,10 +104,14 @@ def main() -> None:
     parser.add_argument("--streams", type=int, default=8)
     parser.add_argument("--prompt", type=int, default=16_000)
     parser.add_argument("--budget", type=int, default=512)
+    parser.add_argument("--unweighed", action="store_true")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        model = stretched(arguments.model, Path(folder), arguments.prompt + 64)
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        if arguments.unweighed:
+            stack.enter_context(patch.object(ModelSpec, "attention_balance", lambda spec: math.inf))
+        positions = max(arguments.prompt, 2 * arguments.budget) + 64
+        model = stretched(arguments.model, Path(folder), positions)
         config = EngineConfig(model=model, max_batched_tokens=arguments.budget, prefix_cache=False)
         found = measure(Engine(config), arguments.streams, arguments.prompt, arguments.budget)
     rows = [
