@@ -13,19 +13,27 @@ constexpr int kPartRows = 192;  // of one item of a product
 }  // namespace
 
 Mixture::Mixture(const Model& model, Workspace& space)
-    : model_(model), kernels_(model.kernels), space_(space), quantiser_(model, space), ends_(model.spec.experts) {}
+    : model_(model),
+      kernels_(model.kernels),
+      space_(space),
+      quantiser_(model, space),
+      ends_(model.spec.experts),
+      parts_(model.spec.layers) {}
 
 void Mixture::reserve(int rows) {
     const size_t size = static_cast<size_t>(rows) * model_.spec.experts_chosen;
     if (size <= chosen_.size()) return;
     chosen_.resize(size), shares_.resize(size), place_.resize(size);
-    parts_.reserve(size);
+    const size_t most = std::min<size_t>(size, model_.spec.experts + size / kPartRows);
+    for (std::vector<Part>& parts : parts_) parts.reserve(most);
 }
 
-void Mixture::work(Worker& worker, const Layer& layer, float* hidden, int rows, const Matrix* after) {
+void Mixture::work(Worker& worker, int index, float* hidden, int rows, const Matrix* after) {
+    const Layer& layer = model_.layers[index];
+    std::vector<Part>& parts = parts_[index];
     rate(worker, layer, hidden, rows);
     worker.phase(rows, [&](int row, int) { choose(row); });
-    worker.phase(1, [&](int, int) { part_rows(rows); });
+    worker.phase(1, [&](int, int) { part_rows(rows, parts); });
     gather(worker, rows);
 
     const int chosen = model_.spec.experts_chosen, parted = rows * chosen;
@@ -34,12 +42,12 @@ void Mixture::work(Worker& worker, const Layer& layer, float* hidden, int rows, 
     inward.y = space_.gate_up, inward.y_stride = space_.gate_up_stride;
     inward.into = model_.fuses_gate() ? Into::kSiluGated : Into::kGated, inward.gate = model_.gate();
     inward.out = space_.gated, inward.out_stride = space_.gated_stride;
-    multiply(worker, inward, parted, [&](int expert) { return &layer.experts[expert].gate_up; }, nullptr);
+    multiply(worker, inward, parts, parted, [&](int expert) { return &layer.experts[expert].gate_up; }, nullptr);
 
     Product outward{};
     outward.x = space_.gated, outward.x_stride = space_.gated_stride;
     outward.y = space_.parted_out, outward.y_stride = space_.hidden_stride;
-    multiply(worker, outward, parted, [&](int expert) { return &layer.experts[expert].down; }, after);
+    multiply(worker, outward, parts, parted, [&](int expert) { return &layer.experts[expert].down; }, after);
 
     const int width = model_.padded_hidden();
     worker.phase(rows, [&](int row, int) {
@@ -84,17 +92,17 @@ void Mixture::choose(int row) {
 }
 
 // Which expert's rows stand where.
-void Mixture::part_rows(int rows) {
+void Mixture::part_rows(int rows, std::vector<Part>& parts) {
     const int count = rows * model_.spec.experts_chosen;
     std::fill(ends_.begin(), ends_.end(), 0);
     for (int i = 0; i < count; ++i) ++ends_[chosen_[i]];
-    parts_.clear();
+    parts.clear();
     int first = 0;
     for (int expert = 0; expert < model_.spec.experts; ++expert) {
         const int end = first + ends_[expert];
         ends_[expert] = first;
-        for (; first < end; first += parts_.back().count)
-            parts_.push_back({expert, first, std::min(kPartRows, end - first)});
+        for (; first < end; first += parts.back().count)
+            parts.push_back({expert, first, std::min(kPartRows, end - first)});
     }
     for (int i = 0; i < count; ++i) place_[i] = ends_[chosen_[i]]++;
 }
@@ -111,13 +119,14 @@ void Mixture::gather(Worker& worker, int rows) {
 
 // The same product of each expert with its part of the rows.
 template <class MatrixOf>
-void Mixture::multiply(Worker& worker, Product product, int rows, MatrixOf matrix_of, const Matrix* after) {
+void Mixture::multiply(Worker& worker, Product product, const std::vector<Part>& parts, int rows,
+                       MatrixOf matrix_of, const Matrix* after) {
     product.matrix = matrix_of(0);
     const int panels = product.matrix->panels;
     if (product.matrix->int8) quantiser_.shared(worker, product, rows);
-    const auto panel_of = [&](int item) { return matrix_of(parts_[item / panels].expert)->panel(item % panels); };
-    worker.phase(static_cast<int>(parts_.size()) * panels, [&](int item, int following) {
-        const Part& part = parts_[item / panels];
+    const auto panel_of = [&](int item) { return matrix_of(parts[item / panels].expert)->panel(item % panels); };
+    worker.phase(static_cast<int>(parts.size()) * panels, [&](int item, int following) {
+        const Part& part = parts[item / panels];
         Product own = product;
         own.matrix = matrix_of(part.expert);
         const char* next = following >= 0 ? panel_of(following)

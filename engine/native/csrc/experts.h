@@ -16,9 +16,9 @@ public:
 
     // Room for that many rows; before the step's threads start. Throws std::bad_alloc.
     void reserve(int rows);
-    // Adds to `hidden` what the experts of `layer` make of its rows. Every thread calls it, in kPhases phases
+    // Adds to `hidden` what the experts of a layer make of its rows. Every thread calls it, in kPhases phases
     // at most. What the next product reads is `after`.
-    void work(Worker& worker, const Layer& layer, float* hidden, int rows, const Matrix* after);
+    void work(Worker& worker, int layer, float* hidden, int rows, const Matrix* after);
 
     static constexpr int kPhases = 10;
 
@@ -30,10 +30,11 @@ private:
 
     void rate(Worker& worker, const Layer& layer, const float* hidden, int rows);
     void choose(int row);
-    void part_rows(int rows);
+    void part_rows(int rows, std::vector<Part>& parts);
     void gather(Worker& worker, int rows);
     template <class MatrixOf>
-    void multiply(Worker& worker, Product product, int rows, MatrixOf matrix_of, const Matrix* after);
+    void multiply(Worker& worker, Product product, const std::vector<Part>& parts, int rows, MatrixOf matrix_of,
+                  const Matrix* after);
 
     const Model& model_;
     const Kernels& kernels_;
@@ -44,7 +45,9 @@ private:
     std::vector<float> shares_;
     std::vector<int> place_;
     std::vector<int> ends_;  // [experts]
-    std::vector<Part> parts_;
+    // [layers]: a thread that comes late still asks how many items a layer's phases had, when the others are
+    // layers further.
+    std::vector<std::vector<Part>> parts_;
 };
 
 }  // namespace noria

@@ -92,7 +92,7 @@ void Forward::output(Worker& worker, int index, const Stream& stream) {
 void Forward::mlp(Worker& worker, int index, const Stream& stream) {
     const Layer& layer = model_.layers[index];
     const Matrix* after = index + 1 == model_.spec.layers ? &model_.head : &model_.layers[index + 1].qkv;
-    if (!layer.experts.empty()) return mixture_.work(worker, layer, stream.hidden, stream.rows, after);
+    if (!layer.experts.empty()) return mixture_.work(worker, index, stream.hidden, stream.rows, after);
     const auto every = [](int row) { return row; };
     const GroupDeltas* deltas = plan_.deltas(index, kGateUp);
     Product both{&layer.mlp.gate_up};

@@ -58,7 +58,7 @@ FAMILY_VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen3-moe-plain": (
         "Qwen3Moe",
         {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 24, "sliding_window": 21,
-         "use_sliding_window": True},
+         "use_sliding_window": True, "initializer_range": 0.1},
     ),
 }  # fmt: skip
 

@@ -121,6 +121,15 @@ def test_company_pieces_and_threads_change_no_bit(tiny: Tiny, name: str, level: 
     )
 
 
+@pytest.mark.parametrize("name", ["mixtral", "gemma2"])
+def test_repeated_steps_agree_while_threads_come_and_go(tiny: Tiny, name: str) -> None:
+    """Of five threads on few cores some see a layer when the others have left it."""
+    model = native(tiny(name).folder, dtype="bfloat16", threads=5)
+    rows = make_rows([3, 9, 17], 128, seed=6)
+    want = whole(model, rows)
+    assert all(torch.equal(whole(model, rows), want) for _ in range(300))
+
+
 @distinct
 @levels
 def test_adapters_on_every_module_equal_the_reference(tiny: Tiny, name: str, level: Level) -> None:

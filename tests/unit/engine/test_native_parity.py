@@ -35,6 +35,11 @@ def fed(model: KeptLogits, row: Row, pieces: list[int]) -> torch.Tensor:
     return torch.cat(list(stepped(model, row, pieces)))
 
 
+def row_error(got: torch.Tensor, want: torch.Tensor) -> torch.Tensor:
+    """How far the logits of the median row are off: some of a mixture's meet other experts."""
+    return (got - want).abs().mean(-1).median()
+
+
 @pytest.mark.parametrize("name", [*VARIANTS, *FAMILY_VARIANTS])
 @pytest.mark.parametrize("level", ["best", "avx2"])
 @pytest.mark.parametrize(
@@ -53,17 +58,18 @@ def test_logits_equal_transformers(tiny: Tiny, name: str, level: Level, pieces: 
 @pytest.mark.parametrize("name", [*VARIANTS, *FAMILY_VARIANTS])
 @pytest.mark.parametrize("level", ["best", "avx2"])
 def test_bfloat16_stays_near_float32(tiny: Tiny, name: str, level: Level) -> None:
-    model = tiny(name)
-    (row,) = make_rows([60], 128, seed=12)
-    pieces = [30] + [1] * 10 + [20]
-    got = fed(native(model.folder, dtype="bfloat16", level=level), row, pieces)
-    want = model.logits(row.token_ids)[torch.tensor(pieces).cumsum(0) - 1]
+    model, pieces = tiny(name), [30] + [1] * 10 + [20]
+    rows, ends = make_rows([60] * 3, 128, seed=2), torch.tensor(pieces).cumsum(0) - 1
+    ours = native(model.folder, dtype="bfloat16", level=level)
+    got = torch.cat([fed(ours, row, pieces) for row in rows])
+    want = torch.cat([model.logits(row.token_ids)[ends] for row in rows])
     # Eight bits of mantissa in weights, operands and cache move these random models by 1 to 4 % of their
-    # logits' spread; the residual stream in float32 keeps it about under what the reference backend loses.
-    error = (got - want).abs().mean()
+    # logits' spread; the residual stream in float32 keeps it under what the reference backend loses.
+    error = row_error(got, want)
     assert error < 0.05 * want.std()
-    theirs = torch.cat(list(stepped(reference(model.folder, "bfloat16"), row, pieces)))
-    assert error < 1.1 * (theirs - want).abs().mean()
+    runner = reference(model.folder, "bfloat16")
+    theirs = torch.cat([logits for row in rows for logits in stepped(runner, row, pieces)])
+    assert error < row_error(theirs, want)
 
 
 @pytest.mark.parametrize("name", ["llama", "mistral-window", "qwen2", "qwen3"])
