@@ -27,7 +27,9 @@ class EngineConfig:
     """What an engine is built from; raises InvalidConfig where values contradict each other.
 
     model: folder in Hugging Face layout.
-    kv_bytes: memory of the KV pool in bytes; `num_blocks` wins when given.
+    memory_bytes: of the whole process; the KV pool gets what its other parts leave, see engine.memory.
+    kv_bytes: of the KV pool alone, where no budget for all is given; None for both means 1 GiB of KV.
+        `num_blocks` wins over both.
     max_model_len: tokens of prompt and completion together; None means the model's own limit,
         or what the pool holds where that is less.
     max_num_seqs: sequences that run at once. max_batched_tokens: tokens computed in one step; those
@@ -48,7 +50,8 @@ class EngineConfig:
 
     model: Path
     dtype: Dtype = "bfloat16"
-    kv_bytes: int = 1 << 30
+    memory_bytes: int | None = None
+    kv_bytes: int | None = None
     num_blocks: int | None = None
     max_model_len: int | None = None
     max_num_seqs: int = 64
@@ -67,6 +70,7 @@ class EngineConfig:
 
     def __post_init__(self) -> None:
         lowest = {
+            "memory_bytes": 1,
             "kv_bytes": 1,
             "num_blocks": 1,
             "max_model_len": 2,
@@ -87,6 +91,10 @@ class EngineConfig:
             value, allowed = getattr(self, name), get_args(kind)
             if value not in allowed:
                 raise InvalidConfig(f"{name} is {value!r}; allowed: {', '.join(map(repr, allowed))}")
+        if self.memory_bytes is not None and self.kv_bytes is not None:
+            raise InvalidConfig(
+                f"memory_bytes is {self.memory_bytes} and kv_bytes {self.kv_bytes}; one of the two is allowed"
+            )
         if not 0 <= self.watermark < 1:
             raise InvalidConfig(f"watermark is {self.watermark}; 0 to less than 1 is allowed")
         if self.max_batched_tokens < self.max_num_seqs:

@@ -148,7 +148,7 @@ class Engine:
         return self._slots.snapshot()
 
     def stats(self) -> EngineStats:
-        return snapshot(self._steps, self._scheduler, self._room.need.windows, self._runner.block_bytes)
+        return snapshot(self._steps, self._scheduler, self._runner)
 
     def generate(
         self, prompts: Ordered[Ordered[int]], sampling: SamplingParams, adapter: str | None = None

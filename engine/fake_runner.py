@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from engine.config import BLOCK_SIZE, EngineConfig
 from engine.engine import Engine
 from engine.kv_groups import Window
-from engine.records import SampledRow, SampledTokens, ScheduledSeq, StepPlan, TokenLogprob
+from engine.records import MemorySplit, SampledRow, SampledTokens, ScheduledSeq, StepPlan, TokenLogprob
 
 EOS = 0
 _START = b"start"
@@ -49,6 +49,7 @@ class FakeRunner:
     num_blocks: int = 64
     block_bytes: int = 1024
     num_host_blocks: int = 0
+    memory: MemorySplit = field(default_factory=MemorySplit)
     attention_balance: float = inf
     windows: tuple[Window, ...] = (None,)
     model_len: int = 1024

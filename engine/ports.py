@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from engine.kv_groups import Window
-from engine.records import SampledTokens, StepPlan
+from engine.records import MemorySplit, SampledTokens, StepPlan
 
 if TYPE_CHECKING:
     from engine.lora import AdapterWeights
@@ -19,7 +19,11 @@ class ModelRunner(Protocol):
 
     @property
     def num_blocks(self) -> int:
-        """KV blocks it has, ids 0 .. num_blocks - 1 (config.num_blocks, or what kv_bytes holds)."""
+        """KV blocks it has, ids 0 .. num_blocks - 1 (config.num_blocks, or what memory holds)."""
+
+    @property
+    def memory(self) -> MemorySplit:
+        """Bytes set aside for all it has."""
 
     @property
     def num_host_blocks(self) -> int:

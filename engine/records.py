@@ -6,7 +6,7 @@ Knows no tensors, no threads and no policy.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Literal
 
 from engine.sampling import SamplingParams
@@ -17,6 +17,7 @@ __all__ = [
     "EngineStats",
     "FinishReason",
     "GroupStats",
+    "MemorySplit",
     "Request",
     "RequestStats",
     "SampledRow",
@@ -123,6 +124,33 @@ class Spread:
 
 
 @dataclass(frozen=True, slots=True)
+class MemorySplit:
+    """Bytes set aside for each part of an engine, see engine.memory."""
+
+    weights: int = 0
+    adapters: int = 0
+    step: int = 0
+    host: int = 0
+    headroom: int = 0
+    kv: int = 0
+
+    def with_kv(self, kv: int) -> MemorySplit:
+        return replace(self, kv=kv)
+
+    @property
+    def total(self) -> int:
+        """All parts."""
+        return sum(self.parts().values())
+
+    def parts(self) -> dict[str, int]:
+        """Bytes by the name of the part."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name} {count}" for name, count in self.parts().items() if count)
+
+
+@dataclass(frozen=True, slots=True)
 class GroupStats:
     """A KV group: its layers' window, None without one, and the blocks that sequences use of it."""
 
@@ -135,7 +163,7 @@ class EngineStats:
     """Gauges of this moment and counters since the start.
 
     blocks_free: blocks no sequence uses, of which blocks_cached hold a prefix that may be found again.
-    groups: KV groups of layers and what they use of the pool, which is one for all.
+    memory: bytes set aside, by part. groups: KV groups of layers and what they use of the one pool.
     kv_bytes_total, kv_bytes_used: of the KV pool, and of the blocks that sequences use.
     live_tokens: tokens of running sequences whose keys and values are cached. reserved_tokens: places for
         more in the rows of blocks that they hold.
@@ -155,6 +183,7 @@ class EngineStats:
     blocks_free: int = 0
     blocks_cached: int = 0
     groups: tuple[GroupStats, ...] = ()
+    memory: MemorySplit = field(default_factory=MemorySplit)
     prefix_queries: int = 0
     prefix_hits: int = 0
     kv_bytes_total: int = 0

@@ -2,27 +2,39 @@
 
 from __future__ import annotations
 
+import logging
+
 import torch
 
 from engine.backends import StepModel, open_model
 from engine.config import EngineConfig
 from engine.copy_probe import seconds_per_block
-from engine.errors import InvalidConfig
 from engine.kv_groups import Window
 from engine.lora import AdapterWeights
+from engine.memory import split_memory
 from engine.modelspec import ModelSpec, read_spec
-from engine.records import SampledTokens, ScheduledSeq, StepPlan
+from engine.records import MemorySplit, SampledTokens, ScheduledSeq, StepPlan
 from engine.sampler import sample
+
+logger = logging.getLogger(__name__)
 
 
 class Runner:
     """The ModelRunner over real tensors. Called from one thread at a time."""
 
     def __init__(
-        self, spec: ModelSpec, model: StepModel, num_blocks: int, num_host_blocks: int, block_bytes: int
+        self,
+        spec: ModelSpec,
+        model: StepModel,
+        memory: MemorySplit,
+        num_blocks: int,
+        num_host_blocks: int,
+        block_bytes: int,
     ) -> None:
         self._spec = spec
         self._model = model
+        self._memory = memory
+        self._windows = spec.kv_groups.windows
         self._num_blocks = num_blocks
         self._num_host_blocks = num_host_blocks
         self._block_bytes = block_bytes
@@ -31,6 +43,11 @@ class Runner:
     def num_blocks(self) -> int:
         """KV blocks, ids 0 .. num_blocks - 1."""
         return self._num_blocks
+
+    @property
+    def memory(self) -> MemorySplit:
+        """Bytes set aside for all it has."""
+        return self._memory
 
     @property
     def num_host_blocks(self) -> int:
@@ -59,7 +76,7 @@ class Runner:
     @property
     def windows(self) -> tuple[Window, ...]:
         """Of the KV groups of its layers."""
-        return self._spec.kv_groups.windows
+        return self._windows
 
     @property
     def vocab_size(self) -> int:
@@ -98,17 +115,9 @@ def build_runner(config: EngineConfig) -> Runner:
     Raises UnsupportedModel, BadWeights, NativeUnavailable or InvalidConfig.
     """
     spec = read_spec(config.model).serving(config.max_model_len)
-    num_blocks = _num_blocks(config, spec)
+    memory = split_memory(config, spec)
     block_bytes = spec.block_bytes(config.dtype)
-    num_host_blocks = config.swap_bytes // block_bytes
+    num_blocks, num_host_blocks = memory.kv // block_bytes, config.swap_bytes // block_bytes
+    logger.info("memory of %s in bytes: %s; %d in all", config.model.name, memory, memory.total)
     model = open_model(config, spec, num_blocks + num_host_blocks)
-    return Runner(spec, model, num_blocks, num_host_blocks, block_bytes)
-
-
-def _num_blocks(config: EngineConfig, spec: ModelSpec) -> int:
-    if config.num_blocks is not None:
-        return config.num_blocks
-    block = spec.block_bytes(config.dtype)
-    if config.kv_bytes < block:
-        raise InvalidConfig(f"kv_bytes is {config.kv_bytes}; one block of this model takes {block}")
-    return config.kv_bytes // block
+    return Runner(spec, model, memory, num_blocks, num_host_blocks, block_bytes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from engine.config import BLOCK_SIZE
-from engine.kv_groups import Window
+from engine.ports import ModelRunner
 from engine.records import EngineStats, GroupStats, Spread, StepPlan
 from engine.scheduler import Scheduler
 
@@ -61,9 +61,7 @@ class StepCounters:
             self.prompt_tokens += first_of_prompt
 
 
-def snapshot(
-    steps: StepCounters, scheduler: Scheduler, windows: tuple[Window, ...], block_bytes: int
-) -> EngineStats:
+def snapshot(steps: StepCounters, scheduler: Scheduler, runner: ModelRunner) -> EngineStats:
     """The figures of this moment; costs no more for those that wait or have finished."""
     pool, swap = scheduler.pool, scheduler.swap
     live = sum(seq.num_computed for seq in scheduler.running)
@@ -73,9 +71,10 @@ def snapshot(
         blocks_total=pool.num_blocks,
         blocks_free=pool.num_free,
         blocks_cached=pool.num_idle,
-        groups=tuple(map(GroupStats, windows, pool.used)),
-        kv_bytes_total=pool.num_blocks * block_bytes,
-        kv_bytes_used=(pool.num_blocks - pool.num_free) * block_bytes,
+        groups=tuple(map(GroupStats, runner.windows, pool.used)),
+        memory=runner.memory,
+        kv_bytes_total=pool.num_blocks * runner.block_bytes,
+        kv_bytes_used=(pool.num_blocks - pool.num_free) * runner.block_bytes,
         live_tokens=live,
         reserved_tokens=sum(seq.rows for seq in scheduler.running) * BLOCK_SIZE - live,
         admissions=scheduler.counters.admissions,

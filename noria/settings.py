@@ -89,7 +89,10 @@ class ModelSettings(_Section):
     backend: Literal["auto", "native", "reference"] = "auto"
     weights: Literal["model", "int8"] = "model"
     """int8: linear layers and head in eight bits, near twice as fast and not quite the model; native only."""
-    kv_bytes: Bytes = 1 << 30
+    memory_bytes: Bytes | None = None
+    """Of a replica's whole process; its KV pool gets what weights, adapters, a step and headroom leave."""
+    kv_bytes: Bytes | None = None
+    """Of the KV pool alone, instead; 1 GiB where neither is given."""
     max_model_len: int | None = Field(default=None, ge=16)
     max_num_seqs: int = Field(default=64, ge=1)
     max_batched_tokens: int = Field(default=512, ge=16)

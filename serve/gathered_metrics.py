@@ -96,6 +96,7 @@ class GatheredMetrics(Collector):
                 buckets, total = _buckets(spread(report))
                 histogram.add_metric((report.base_model, report.replica), buckets, total)
             yield histogram
+        yield _memory(reports)
         yield _used_by_group(reports)
         yield _preemptions(reports)
         yield _lora_info(reports)
@@ -107,6 +108,16 @@ def _buckets(spread: Spread) -> tuple[list[tuple[str, float]], int]:
     sums = list(accumulate(spread.counts))
     bounded: list[tuple[str, float]] = [(str(float(2**place)), count) for place, count in enumerate(sums)]
     return [*bounded, ("+Inf", sums[-1] if sums else 0)], spread.total
+
+
+def _memory(reports: list[ReplicaReport]) -> Metric:
+    gauge = GaugeMetricFamily(
+        "noria:memory_bytes", "Memory set aside, by part.", labels=("model_name", "engine", "part")
+    )
+    for report in reports:
+        for part, count in report.stats.memory.parts().items():
+            gauge.add_metric((report.base_model, report.replica, part), count)
+    return gauge
 
 
 def _used_by_group(reports: list[ReplicaReport]) -> Metric:

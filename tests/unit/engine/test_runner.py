@@ -31,9 +31,7 @@ def test_pool_is_what_its_bytes_hold(tiny: Tiny, dtype: Any) -> None:
     folder = tiny("llama").folder
     block = read_spec(folder).block_bytes(dtype)
     assert build_runner(EngineConfig(model=folder, dtype=dtype, kv_bytes=5 * block + 1)).num_blocks == 5
-    with pytest.raises(
-        InvalidConfig, match=f"kv_bytes is {block - 1}; one block of this model takes {block}"
-    ):
+    with pytest.raises(InvalidConfig, match=f"kv_bytes is {block - 1}; 16 tokens of this model take {block}"):
         build_runner(EngineConfig(model=folder, dtype=dtype, kv_bytes=block - 1))
 
 

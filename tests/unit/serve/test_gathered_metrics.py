@@ -2,7 +2,7 @@
 
 from prometheus_client import generate_latest
 
-from engine.records import EngineStats, GroupStats, Spread
+from engine.records import EngineStats, GroupStats, MemorySplit, Spread
 from serve.directory import ReplicaReport
 from serve.gathered_metrics import Health
 from serve.metrics import Metrics
@@ -34,6 +34,7 @@ def test_figures_of_the_pool_and_of_the_steps() -> None:
         live_tokens=16,
         admissions=5,
         reserved_tokens=9,
+        memory=MemorySplit(weights=100, kv=4096),
         groups=(GroupStats(None, 1), GroupStats(512, 0)),
         evictions=7,
         preemptions=6,
@@ -52,6 +53,8 @@ def test_figures_of_the_pool_and_of_the_steps() -> None:
         f"noria:kv_evictions_total{labels} 7.0",
         f"noria:admissions_total{labels} 5.0",
         f"noria:kv_reserved_tokens{labels} 9.0",
+        'noria:memory_bytes{engine="r",model_name="m",part="weights"} 100.0',
+        'noria:memory_bytes{engine="r",model_name="m",part="kv"} 4096.0',
         'noria:kv_blocks_used{engine="r",group="0",model_name="m",window="none"} 1.0',
         'noria:kv_blocks_used{engine="r",group="1",model_name="m",window="512"} 0.0',
         f"noria:kv_copies_on_write_total{labels} 3.0",

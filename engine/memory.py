@@ -1,0 +1,90 @@
+"""Where an engine's memory goes, reckoned before any of it is taken: what is left is the KV pool's.
+
+    weights     every tensor of the checkpoint as it is held: in `dtype`, or in eight bits and a scale a row
+    adapters    every slot filled, each module at the highest rank
+    step        rows of the largest step on their way through a layer, and logits for every sequence
+    host        swap_bytes, blocks of preempted sequences
+    headroom    the process itself: interpreter, torch, tokenizer, request queues
+
+Knows no tensor's values and takes nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from math import prod
+from pathlib import Path
+
+from engine.config import BLOCK_SIZE, EngineConfig
+from engine.errors import BadWeights, InvalidConfig
+from engine.modelspec import DTYPE_BYTES, ModelSpec
+from engine.records import MemorySplit
+
+HEADROOM = 512 << 20
+DEFAULT_KV_BYTES = 1 << 30
+"""Of the KV pool where the settings name neither it nor a budget for all."""
+
+_LENGTH_BYTES = 8
+_EMBEDDINGS = ("embed_tokens.weight", "wte.weight", "embed_positions.weight", "wpe.weight")
+
+
+def split_memory(config: EngineConfig, spec: ModelSpec) -> MemorySplit:
+    """What each part takes of `config.memory_bytes`, or of what the pool's own size makes of it.
+
+    Raises InvalidConfig with all numbers where less than a token's blocks is left, BadWeights.
+    """
+    split = MemorySplit(
+        weights=weight_bytes(config.model, spec, config.dtype, int8=config.weights == "int8"),
+        adapters=config.adapter_slots * _adapter_bytes(spec, config),
+        step=_step_bytes(spec, config),
+        host=config.swap_bytes,
+        headroom=HEADROOM,
+    )
+    block = spec.block_bytes(config.dtype)
+    if config.num_blocks is not None:
+        kv = config.num_blocks * block
+    elif config.memory_bytes is not None:
+        kv = config.memory_bytes - split.total
+    else:
+        kv = DEFAULT_KV_BYTES if config.kv_bytes is None else config.kv_bytes
+    least = block * len(spec.kv_groups.windows)
+    if kv < least and config.num_blocks is None:
+        given = f"kv_bytes is {kv}"
+        if config.memory_bytes is not None:
+            given = f"memory_bytes is {config.memory_bytes}, of which {split} leave {kv} for the KV pool"
+        raise InvalidConfig(f"{given}; {BLOCK_SIZE} tokens of this model take {least}")
+    return split.with_kv(kv // block * block)
+
+
+def weight_bytes(folder: Path, spec: ModelSpec, dtype: str, *, int8: bool) -> int:
+    """Bytes of the checkpoint's tensors as they are held. Raises BadWeights for a file that is damaged."""
+    total = 0
+    for file in sorted(folder.glob("*.safetensors")):
+        for name, shape in _shapes(file).items():
+            rounded = int8 and len(shape) > 1 and (spec.tie_embeddings or not name.endswith(_EMBEDDINGS))
+            total += prod(shape) + 4 * shape[0] if rounded else prod(shape) * DTYPE_BYTES[dtype]
+    return total
+
+
+def _shapes(file: Path) -> dict[str, list[int]]:
+    with file.open("rb") as stream:
+        length = int.from_bytes(stream.read(_LENGTH_BYTES), "little")
+        try:
+            header = json.loads(stream.read(min(length, file.stat().st_size)))
+            return {name: entry["shape"] for name, entry in header.items() if name != "__metadata__"}
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise BadWeights(f"{file} has no safetensors header: {error}") from error
+
+
+def _adapter_bytes(spec: ModelSpec, config: EngineConfig) -> int:
+    sides = sum(rows + columns for rows, columns in spec.lora_targets.values())
+    return sides * config.max_lora_rank * DTYPE_BYTES[config.dtype]
+
+
+def _step_bytes(spec: ModelSpec, config: EngineConfig) -> int:
+    """A row's residual stream twice, its queries, keys and values, what attention and the MLP make of it."""
+    heads = (2 * spec.num_heads + 2 * spec.num_kv_heads) * spec.head_dim
+    inner = spec.intermediate_size if spec.experts is None else spec.experts.width * spec.experts.per_token
+    row = 4 * spec.hidden_size + 2 * heads + 3 * inner + 3 * config.max_lora_rank
+    logits = min(config.max_num_seqs, config.max_batched_tokens) * spec.vocab_size
+    return 4 * (config.max_batched_tokens * row + logits)
