@@ -13,9 +13,10 @@ import torch
 import transformers
 from safetensors.torch import load_file
 
-from engine.config import EngineConfig
+from engine.config import EngineConfig, blocks_for
 from engine.errors import UnsupportedModel
 from engine.importer import import_gguf
+from engine.modelspec import read_spec
 from engine.runner import build_runner
 from engine.tokenizer import Tokenizer
 from tests.unit.engine.conftest import Row
@@ -152,8 +153,9 @@ def test_logits_are_the_original_s(case: str, tmp_path: Path) -> None:
     with torch.no_grad():
         want = model(torch.tensor([IDS])).logits[0]
         torch.testing.assert_close(theirs(torch.tensor([IDS])).logits[0], want, **TOLERANCE)
-    runner = build_runner(EngineConfig(model=folder, dtype="float32", num_blocks=8, backend="reference"))
-    got = runner.logits((Row(0, IDS, [1, 2, 3]).span(0, len(IDS)),))
+    table = list(range(blocks_for(len(IDS)) * len(read_spec(folder).kv_groups.windows)))
+    config = EngineConfig(model=folder, dtype="float32", num_blocks=len(table), backend="reference")
+    got = build_runner(config).logits((Row(0, IDS, table).span(0, len(IDS)),))
     torch.testing.assert_close(got[0], want[-1], **TOLERANCE)
     tokenizer = Tokenizer(folder)
     assert tokenizer.decode(tokenizer.encode("the 12 dogs")) == "the 12 dogs"
