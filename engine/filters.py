@@ -1,46 +1,56 @@
 """Which tokens min_p, top_k and top_p leave: masks over rows of temperature-scaled logits.
 
-Each function takes logits [rows, vocab] and one value a row and returns bool [rows, vocab], True where
+Each function takes logits float32 [rows, vocab] and returns bool [rows, vocab], True where
 kept. The likeliest token is always kept, and tokens as likely as the last one kept are kept with it.
 """
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 
-_HEAD = 1024
-"""Tokens sorted at first for top_p: a nucleus is seldom larger, and sorting a whole vocabulary is slow."""
+_GROUP = 64
+"""Values of which only the largest is looked at first: a bound for top_k that leaves few to select from."""
+_UNLIKELY = 1e-5
+"""A nucleus seldom reaches down to such tokens: for top_p the others are sorted, not a whole row."""
+
+Floats = np.ndarray[tuple[int], np.dtype[np.float32]]
 
 
-def keep_min_p(logits: Tensor, min_p: Tensor) -> Tensor:
+def keep_min_p(logits: Tensor, min_p: float) -> Tensor:
     """Tokens at least min_p times as likely as the likeliest."""
-    return logits >= logits.amax(dim=-1, keepdim=True) + min_p.log()[:, None]
+    return logits >= logits.amax(dim=-1, keepdim=True) + torch.tensor(min_p).log()
 
 
-def keep_top_k(logits: Tensor, top_k: Tensor) -> Tensor:
-    """The top_k likeliest tokens."""
-    last = top_k.to(torch.int64)[:, None] - 1
-    best = logits.topk(int(last.max()) + 1, dim=-1).values
-    return logits >= best.gather(1, last)
+def keep_top_k(logits: Tensor, top_k: int) -> Tensor:
+    """The top_k likeliest tokens; top_k is less than vocab."""
+    least = np.array([_kth_largest(row, top_k) for row in logits.numpy()], np.float32)
+    return logits >= torch.from_numpy(least)[:, None]
 
 
-def keep_top_p(logits: Tensor, top_p: Tensor) -> Tensor:
+def keep_top_p(logits: Tensor, top_p: float) -> Tensor:
     """The fewest likeliest tokens whose probabilities sum to top_p or more."""
     probs = logits.softmax(dim=-1)
-    head = min(_HEAD, probs.shape[-1])
-    best = probs.topk(head, dim=-1).values
-    least = _least_kept(best, top_p)
-    if head < probs.shape[-1]:
-        short = (best.sum(dim=-1) < top_p).nonzero().flatten()
-        if len(short):
-            whole = probs[short].sort(dim=-1, descending=True).values
-            least[short] = _least_kept(whole, top_p[short])
-    return probs >= least[:, None]
+    return probs >= torch.stack([_least_kept(row, torch.tensor(top_p)) for row in probs])[:, None]
 
 
-def _least_kept(descending: Tensor, top_p: Tensor) -> Tensor:
-    """Probability of the last token before which less than top_p has been gathered."""
-    before = descending.cumsum(dim=-1) - descending
-    kept = (before < top_p[:, None]).sum(dim=-1, keepdim=True).clamp_(min=1)
-    return descending.gather(1, kept - 1).squeeze(1)
+def _kth_largest(row: Floats, k: int) -> np.float32:
+    """The k-th of a row [vocab] in descending order."""
+    largest = row[: len(row) // _GROUP * _GROUP].reshape(_GROUP, -1).max(axis=0)
+    if k <= len(largest):
+        # k values of the row at least are as large as the k-th largest of its groups.
+        row = row[row >= np.partition(largest, -k)[-k]]
+    kth: np.float32 = np.partition(row, -k)[-k]
+    return kth
+
+
+def _least_kept(probs: Tensor, top_p: Tensor) -> Tensor:
+    """Probability of the last token of a row [vocab] before which less than top_p has been gathered."""
+    likely = probs[probs > _UNLIKELY]
+    if likely.sum() < top_p:
+        likely = probs
+    descending = torch.from_numpy(np.sort(likely.numpy())[::-1].copy())
+    before = descending.cumsum(dim=0) - descending
+    kept = int((before < top_p).sum())
+    return descending[max(kept, 1) - 1]

@@ -1,4 +1,4 @@
-"""From logits to tokens, for all rows of a step at once.
+"""From logits to tokens, row by row: what is made of one stays in the cache, of all together it would not.
 
 Order: end tokens banned before min_tokens, penalties, temperature, min_p, top_k, top_p, draw. The
 logprobs reported are of the raw logits, before any of these. A draw takes one uniform number made from
@@ -32,9 +32,8 @@ def sample(scores: Scores, seqs: Sequence[ScheduledSeq]) -> list[SampledRow]:
     """
     tokens = list(scores.best)
     rows = [row for row, seq in enumerate(seqs) if not _takes_best(seq) and tokens[row] >= 0]
-    if rows:
-        for row, token in zip(rows, _chosen(scores.logits[rows], [seqs[row] for row in rows]), strict=True):
-            tokens[row] = token
+    for row in rows:
+        tokens[row] = _chosen(scores.logits[row : row + 1], seqs[row])
     logprobs = token_logprobs(scores.logits, tokens, seqs)
     candidates = top_candidates(scores.logits, seqs)
     return [
@@ -51,11 +50,15 @@ def _takes_best(seq: ScheduledSeq) -> bool:
     return greedy and not seq.banned_ids and not _has_penalty(seq.sampling)
 
 
-def _chosen(logits: Tensor, seqs: Sequence[ScheduledSeq]) -> list[int]:
-    """Token of each row of finite logits [S, vocab], -1 where no token is left to choose."""
-    adjusted = adjust(logits, seqs)
-    sound = adjusted.amax(dim=-1).isfinite()
-    return torch.where(sound, choose(adjusted, seqs), -1).tolist()
+def _chosen(logits: Tensor, seq: ScheduledSeq) -> int:
+    """Token of one row of finite logits [1, vocab], -1 where no token is left to choose."""
+    adjusted = adjust(logits, [seq])
+    if not adjusted.amax().isfinite():
+        return -1
+    if seq.sampling.temperature < GREEDY_BELOW:
+        return int(adjusted.numpy().argmax())  # torch's own takes six times as long
+    uniforms = torch.tensor([uniform(seq.seed, seq.num_outputs)], dtype=torch.float64)
+    return int(draw(filtered(adjusted, seq.sampling), uniforms))
 
 
 def adjust(logits: Tensor, seqs: Sequence[ScheduledSeq]) -> Tensor:
@@ -73,32 +76,16 @@ def adjust(logits: Tensor, seqs: Sequence[ScheduledSeq]) -> Tensor:
     return adjusted
 
 
-def choose(logits: Tensor, seqs: Sequence[ScheduledSeq]) -> Tensor:
-    """Token of each row, int64 [S]: the likeliest at temperature 0, a draw elsewhere."""
-    tokens = torch.from_numpy(logits.numpy().argmax(axis=-1))  # torch's own takes six times as long
-    drawn = [row for row, seq in enumerate(seqs) if seq.sampling.temperature >= GREEDY_BELOW]
-    if drawn:
-        chosen = [seqs[row] for row in drawn]
-        params = [seq.sampling for seq in chosen]
-        uniforms = [uniform(seq.seed, seq.num_outputs) for seq in chosen]
-        tokens[drawn] = draw(filtered(logits[drawn], params), torch.tensor(uniforms, dtype=torch.float64))
-    return tokens
-
-
-def filtered(logits: Tensor, params: Sequence[SamplingParams]) -> Tensor:
-    """Logits divided by temperature, tokens outside min_p, top_k and top_p at -inf; [rows, vocab]."""
-    temperature = torch.tensor([p.temperature for p in params], dtype=torch.float32)
-    scaled = (logits - logits.amax(dim=-1, keepdim=True)) / temperature[:, None]
-    for wanted, value, keep in (
-        ([p.min_p > 0 for p in params], [p.min_p for p in params], keep_min_p),
-        ([0 < p.top_k < logits.shape[-1] for p in params], [float(p.top_k) for p in params], keep_top_k),
-        ([p.top_p < 1 for p in params], [p.top_p for p in params], keep_top_p),
-    ):
-        rows = [row for row, yes in enumerate(wanted) if yes]
-        if rows:
-            part = scaled[rows]
-            kept = keep(part, torch.tensor([value[row] for row in rows]))
-            scaled[rows] = part.masked_fill(~kept, -torch.inf)
+def filtered(logits: Tensor, params: SamplingParams) -> Tensor:
+    """Logits [rows, vocab] divided by temperature, tokens outside min_p, top_k and top_p at -inf."""
+    scaled = logits - logits.amax(dim=-1, keepdim=True)
+    scaled /= torch.tensor([params.temperature], dtype=torch.float32)
+    if params.min_p > 0:
+        scaled.masked_fill_(~keep_min_p(scaled, params.min_p), -torch.inf)
+    if 0 < params.top_k < logits.shape[-1]:
+        scaled.masked_fill_(~keep_top_k(scaled, params.top_k), -torch.inf)
+    if params.top_p < 1:
+        scaled.masked_fill_(~keep_top_p(scaled, params.top_p), -torch.inf)
     return scaled
 
 

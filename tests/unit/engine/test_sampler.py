@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from engine import sampler
-from engine.filters import keep_top_p
+from engine.filters import keep_top_k, keep_top_p
 from engine.records import SampledRow, ScheduledSeq
 from engine.sampler import adjust, draw, filtered, uniform
 from engine.sampling import SamplingParams
@@ -87,22 +87,35 @@ def test_filters_keep_what_the_definitions_keep(
 ) -> None:
     wanted = params(temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p)
     logits = random_logits(3, seed=seed)
-    others = [params(temperature=1.0), params(temperature=0.5, top_k=3)]
-    row_logits = filtered(logits, [others[0], wanted, others[1]])[1]
+    row_logits = filtered(logits, wanted)[1]
     got = {int(i) for i in row_logits.isfinite().nonzero()}
     least, most = (naive_kept(logits[1].tolist(), wanted, slack) for slack in (-1e-5, 1e-5))
     assert least <= got <= most
     assert len(most - least) <= 3
 
 
-def test_top_p_of_a_flat_distribution_needs_more_than_the_sorted_head() -> None:
-    logits = torch.zeros(2, 5000) + torch.arange(5000) * 1e-4
+def test_top_p_of_a_flat_distribution_needs_more_than_the_likely_tokens() -> None:
+    logits = torch.zeros(2, 200_000) + torch.arange(200_000) * 1e-6
     logits[1, 7] = 50.0
-    kept = keep_top_p(logits, torch.tensor([0.9, 0.9])).sum(dim=-1)
+    kept = keep_top_p(logits, 0.9).sum(dim=-1)
     probs = logits[0].softmax(-1).sort(descending=True).values
+    assert probs[0] < 1e-5
     assert kept[0] == int((probs.cumsum(0) - probs < 0.9).sum())
-    assert kept[0] > 4000
+    assert kept[0] > 160_000
     assert kept[1] == 1
+
+
+@pytest.mark.parametrize("steps", [0, 4])
+@pytest.mark.parametrize("vocab", [63, 64, 700, 4113])
+def test_top_k_of_a_large_vocabulary_is_exact(vocab: int, steps: int) -> None:
+    """Also where many logits are equal, or banned."""
+    logits = random_logits(4, vocab, seed=vocab)
+    if steps:
+        logits = (logits * steps).round() / steps
+    logits[2:, ::3] = -math.inf
+    for top_k in (1, 2, 40, vocab // 2, vocab - 1):
+        want = logits >= logits.topk(top_k, dim=-1).values[:, -1:]
+        assert torch.equal(keep_top_k(logits, top_k), want)
 
 
 @pytest.mark.parametrize("outputs", [[], [7], [7, 7, 3, 9]])
