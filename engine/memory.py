@@ -82,9 +82,13 @@ def _adapter_bytes(spec: ModelSpec, config: EngineConfig) -> int:
 
 
 def _step_bytes(spec: ModelSpec, config: EngineConfig) -> int:
-    """A row's residual stream twice, its queries, keys and values, what attention and the MLP make of it."""
+    """A row's residual stream twice, its queries, keys and values, what attention and the MLP make of it.
+
+    Of a mixture also what each chosen expert reads and makes of the row.
+    """
     heads = (2 * spec.num_heads + 2 * spec.num_kv_heads) * spec.head_dim
-    inner = spec.intermediate_size if spec.experts is None else spec.experts.width * spec.experts.per_token
-    row = 4 * spec.hidden_size + 2 * heads + 3 * inner + 3 * config.max_lora_rank
+    chosen = 0 if spec.experts is None else spec.experts.per_token
+    inner = spec.intermediate_size if spec.experts is None else spec.experts.width * chosen
+    row = (4 + 2 * chosen) * spec.hidden_size + 2 * heads + 3 * inner + 3 * config.max_lora_rank
     logits = min(config.max_num_seqs, config.max_batched_tokens) * spec.vocab_size
     return 4 * (config.max_batched_tokens * row + logits)
