@@ -10,7 +10,8 @@ struct Scratch {
     alignas(64) T shares[kTile][kChunk];
     alignas(64) float sums[kTile][kMaxHeadDim];
     alignas(64) T values[kBlock * kMaxHeadDim];
-    float high[kTile], total[kTile], rescale[kTile];
+    alignas(64) float totals[kTile][16];  // of each lane's shares
+    alignas(64) float high[16], found[16], rescale[16];  // one lane a row
 };
 
 // Blocks of one chunk that some row sees: `count` of them from table[first] on, tokens up to `end`.
@@ -110,44 +111,64 @@ INLINE void score(const Attend& a, const T* q, int rows, const Chunk& c, Scratch
     for (; index < last; ++index) score_blocks<1, T>(a, q, rows, c, index, s, fetch);
 }
 
-// What the products of q and k are to be raised to two to the power of.
-INLINE F16 scaled_scores(const Heads& h, const float* products) {
-    const F16 scaled = load(products) * all(h.scale);
-    return h.softcap > 0.0f ? capped(scaled, h.softcap) : scaled;
+// Which tokens of a chunk a row sees: [low, high) counted from the chunk's first one.
+struct Seen {
+    int low, high;
+
+    // The part of it in vector i, as lanes.
+    INLINE_MEMBER int from(int i) const { return lane(low - 16 * i); }
+    INLINE_MEMBER int to(int i) const { return lane(high - 16 * i); }
+    static INLINE_MEMBER int lane(int x) { return x < 0 ? 0 : x > 16 ? 16 : x; }
+};
+
+INLINE Seen seen_by(const Attend& a, int index, const Chunk& c) {
+    const int position = a.span->start + index / (a.heads->heads / a.heads->kv_heads);
+    return {lowest_seen(position, a.window) - c.origin, position + 1 - c.origin};
 }
 
-// Scores of one row to shares of its sum; what the row does not see gets 0, whatever was stored there.
-template <class T>
-INLINE void share_row(const Attend& a, int row, int position, const Chunk& c, Scratch<T>& s) {
-    const int low = lowest_seen(position, a.window) - c.origin, high = position + 1 - c.origin;
+// The largest score of each row, in found. Capped scores are kept in place of the products of q and k.
+template <bool WHOLE, class T>
+INLINE void find_highest(const Attend& a, int first, int rows, const Chunk& c, Scratch<T>& s) {
+    const Heads& h = *a.heads;
     const F16 none = all(-__builtin_inff());
-    const int begin = (c.first * kBlock - c.origin) / 16, end = begin + c.count;
-    F16 scores[kChunk / 16], top = none;
-    for (int i = begin; i < end; ++i) {
-        const int from = low - 16 * i, to = high - 16 * i;
-        const F16 scaled = scaled_scores(*a.heads, &s.scores[row][16 * i]);
-        const int keep_from = from < 0 ? 0 : from > 16 ? 16 : from, keep_to = to < 0 ? 0 : to > 16 ? 16 : to;
-        scores[i] = keep(scaled, keep_from, keep_to, none);
-        top = larger(top, scores[i]);
-    }
-    const float before = s.high[row], found = highest(top), now = found > before ? found : before;
-    F16 total = all(0.0f);
-    for (int i = 0; i < kChunk / 16; ++i) {
-        F16 share = all(0.0f);
-        if (i >= begin && i < end) {
-            const int from = low - 16 * i, to = high - 16 * i;
-            const int keep_from = from < 0 ? 0 : from > 16 ? 16 : from, keep_to = to < 0 ? 0 : to > 16 ? 16 : to;
-            share = keep(power2(scores[i] - all(now)), keep_from, keep_to, share);
+    const int begin = c.first - c.origin / kBlock, end = begin + c.count;
+    for (int row = 0; row < rows; ++row) {
+        const Seen seen = seen_by(a, first + row, c);
+        F16 top = none;
+        for (int i = begin; i < end; ++i) {
+            F16 score = load(&s.scores[row][16 * i]);
+            if (h.softcap > 0.0f) {
+                score = capped(score * all(h.scale), h.softcap);
+                store(&s.scores[row][16 * i], score);
+            }
+            top = larger(top, WHOLE ? score : keep(score, seen.from(i), seen.to(i), none));
         }
-        total = total + share;
-        store(&s.shares[row][16 * i], share);
+        s.found[row] = highest(top);
     }
-    // Both sides are finite: no row has seen anything yet where `before` is the starting value.
-    alignas(64) float rescale[16];
-    store(rescale, power2(all(before - now)));
-    s.high[row] = now;
-    s.rescale[row] = rescale[0];
-    s.total[row] = s.total[row] * rescale[0] + sum(total);
+}
+
+// Scores to shares of a row's sum; what the row does not see gets 0, whatever was stored there.
+template <bool WHOLE, class T>
+INLINE void share(const Attend& a, int first, int rows, const Chunk& c, Scratch<T>& s) {
+    find_highest<WHOLE>(a, first, rows, c, s);
+    const F16 scale = all(a.heads->softcap > 0.0f ? 1.0f : a.heads->scale);
+    // All are finite: where a row has seen nothing yet its highest is the starting value.
+    const F16 before = load(s.high), now = larger(load(s.found) * scale, before);
+    store(s.high, now);
+    store(s.rescale, power2(before - now));
+    const int begin = c.first - c.origin / kBlock, end = begin + c.count;
+    for (int row = 0; row < rows; ++row) {
+        const Seen seen = seen_by(a, first + row, c);
+        const F16 top = all(s.high[row]);
+        F16 total = load(s.totals[row]) * all(s.rescale[row]);
+        for (int i = begin; i < end; ++i) {
+            F16 part = power2(load(&s.scores[row][16 * i]) * scale - top);
+            if constexpr (!WHOLE) part = keep(part, seen.from(i), seen.to(i), all(0.0f));
+            total = total + part;
+            store(&s.shares[row][16 * i], part);
+        }
+        store(s.totals[row], total);
+    }
 }
 
 // V of the block that holds the last visible token, zero behind it: what lies there was never written for
@@ -206,7 +227,7 @@ INLINE void finish_row(const Attend& a, int row, int index, const Scratch<T>& s)
     const int group = h.heads / h.kv_heads;
     T* out = static_cast<T*>(a.out) + (a.span->row + index / group) * a.out_stride +
              (a.kv_head * group + index % group) * h.head_dim;
-    const F16 inverse = all(1.0f / s.total[row]);
+    const F16 inverse = all(1.0f / sum(load(s.totals[row])));
     for (int i = 0; i < h.head_dim; i += 16) {
         const F16 value = load(&s.sums[row][i]) * inverse;
         if (h.head_dim - i >= 16) {
@@ -227,9 +248,10 @@ void attend(const Attend& a, int first, int rows, void* scratch) {
     const int low_position = a.span->start + first / group;
     const int high_position = a.span->start + (first + rows - 1) / group;
     const int lowest = lowest_seen(low_position, a.window);
+    store(s.high, all(-1e30f));
+    store(s.found, all(-1e30f));
     for (int row = 0; row < rows; ++row) {
-        s.high[row] = -1e30f;
-        s.total[row] = 0.0f;
+        store(s.totals[row], all(0.0f));
         for (int i = 0; i < h.padded_dim; i += 16) store(&s.sums[row][i], all(0.0f));
     }
     const T* q = static_cast<const T*>(a.queries) + static_cast<long>(first) * h.padded_dim;
@@ -241,8 +263,10 @@ void attend(const Attend& a, int first, int rows, void* scratch) {
         // A single token reads each key once, from memory; the rows of a prompt find them in the cache.
         FetchBlocks<T> fetch(a, a.span->count == 1 ? look_ahead(a, origin, high_position) : Ahead{nullptr, 0, 0});
         score(a, q, rows, chunk, s, fetch);
-        for (int row = 0; row < rows; ++row)
-            share_row(a, row, a.span->start + (first + row) / group, chunk, s);
+        if (low_position + 1 >= origin + kChunk && lowest_seen(high_position, a.window) <= origin)
+            share<true>(a, first, rows, chunk, s);
+        else
+            share<false>(a, first, rows, chunk, s);
         mix(a, rows, chunk, s, fetch);
     }
     for (int row = 0; row < rows; ++row) finish_row(a, row, first + row, s);

@@ -87,10 +87,20 @@ INLINE void deliver(const F16 (&sums)[M][2], const Product& p, int panel, int fi
     }
 }
 
+// What is added to may lie in another core's cache: it is asked for before the sums are worked out.
+template <int M>
+INLINE void fetch_sums(const Product& p, int panel, int first) {
+    if (p.into != Into::kAdd) return;
+    for (int m = 0; m < M; ++m)
+        for (int n = 0; n < 2; ++n)
+            _mm_prefetch(p.y + (first + m) * p.y_stride + static_cast<long>(panel) * kPanel + 16 * n, _MM_HINT_T0);
+}
+
 template <int M, class T>
 __attribute__((noinline)) void panel_rows(const Product& p, int panel, int first, Fetch fetch) {
     F16 sums[M][2];
     clear(sums);
+    fetch_sums<M>(p, panel, first);
     const T* x = static_cast<const T*>(p.x) + first * p.x_stride;
     const T* w = reinterpret_cast<const T*>(p.matrix->panel(panel));
     panel_sums(sums, x, p.x_stride, w, p.matrix->k, fetch);
