@@ -2,9 +2,9 @@
 
     python -m bench.step --model FOLDER [--dtype bfloat16] [--rounds 5] [--with native int8]
 
-int8 is the native backend with weights in int8. The backends alternate within each round, so a slow phase of
-the machine hits all. Beside each figure stands what the machine gave in the same round: bandwidth for decode,
-bf16 products for prefill.
+int8 is the native backend with weights in int8, int8-cache with keys and values, int8-both with both. The
+backends alternate within each round, so a slow phase of the machine hits all. Beside each figure stands what
+the machine gave in the same round: bandwidth for decode, bf16 products for prefill.
 """
 
 from __future__ import annotations
@@ -28,14 +28,18 @@ from engine.records import ScheduledSeq
 from engine.reference import ReferenceModel
 from engine.scores import Scores
 
-BLOCKS = 1024
+BLOCKS = 2112
 ADAPTERS = 8  # of ranks 8 and 16 in turn
 MAX_RANK = 64
-NATIVE: Mapping[str, Form] = {
-    "native": "model",
-    "int8": "int8",
-}  # weights of each subject beside the reference
+# Weights and cache of the subjects beside the reference.
+NATIVE: Mapping[str, tuple[Form, Form]] = {
+    "native": ("model", "model"),
+    "int8": ("int8", "model"),
+    "int8-cache": ("model", "int8"),
+    "int8-both": ("int8", "int8"),
+}
 CONTEXT = 192  # tokens before the one that a decode step computes
+LONG = 2048  # the same where attention weighs more than the products
 GREEDY = SamplingParams(max_tokens=8, temperature=0.0)
 
 Step = Callable[[Sequence[ScheduledSeq]], Scores]
@@ -95,8 +99,16 @@ def open_model(subject: str, folder: Path, dtype: torch.dtype) -> StepModel:
     if subject == "reference":
         model = ReferenceModel(folder, spec, dtype, BLOCKS, MAX_RANK)
     else:
-        threads, weights = torch.get_num_threads(), NATIVE[subject]
-        model = NativeModel(spec, dtype, BLOCKS, max_rank=MAX_RANK, threads=threads, weights=weights)
+        weights, kv_cache = NATIVE[subject]
+        model = NativeModel(
+            spec,
+            dtype,
+            BLOCKS,
+            max_rank=MAX_RANK,
+            threads=torch.get_num_threads(),
+            weights=weights,
+            kv_cache=kv_cache,
+        )
         model.load(folder)
     for slot in range(1, ADAPTERS + 1):
         model.load_adapter(slot, random_adapter(spec, 8 if slot % 2 else 16, slot))
@@ -121,6 +133,9 @@ def main() -> None:
         for rows in (1, 16):
             seqs = sequences(rows, CONTEXT, CONTEXT + 1, adapters=ADAPTERS)
             measure(f"decode {rows}, adapters", backends, seqs, arguments.rounds)
+        for rows in (1, 16):
+            seqs = sequences(rows, LONG, LONG + 1)
+            measure(f"decode {rows}, context {LONG}", backends, seqs, arguments.rounds)
         for length in (512, 1024):
             measure(f"prefill {length}", backends, sequences(1, 0, length), arguments.rounds)
 

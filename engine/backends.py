@@ -65,7 +65,13 @@ def _open_native(config: EngineConfig, spec: ModelSpec, num_blocks: int) -> Nati
     threads = config.threads or torch.get_num_threads()
     dtype = DTYPES[config.dtype]
     model = NativeModel(
-        spec, dtype, num_blocks, max_rank=config.max_lora_rank, threads=threads, weights=config.weights
+        spec,
+        dtype,
+        num_blocks,
+        max_rank=config.max_lora_rank,
+        threads=threads,
+        weights=config.weights,
+        kv_cache=config.kv_cache,
     )
     # What is left to torch, a look at each weight and sampling, is small; its threads would wait for each
     # other while a neighbour runs, and go on spinning into the next step.
@@ -76,9 +82,10 @@ def _open_native(config: EngineConfig, spec: ModelSpec, num_blocks: int) -> Nati
 
 def _refuse_int8(config: EngineConfig, cause: NativeUnavailable | None = None) -> None:
     """The reference backend serves the model as it is, or refuses."""
-    if config.weights != "model":
-        allowed = f"weights is {config.weights!r}; the reference backend allows 'model'"
-        raise InvalidConfig(allowed if cause is None else f"{allowed}, and {cause}")
+    for name, form in (("weights", config.weights), ("kv_cache", config.kv_cache)):
+        if form != "model":
+            refusal = f"{name} is {form!r}; the reference backend allows 'model'"
+            raise InvalidConfig(refusal if cause is None else f"{refusal}, and {cause}")
 
 
 def _open_reference(config: EngineConfig, spec: ModelSpec, num_blocks: int) -> ReferenceModel:

@@ -41,6 +41,8 @@ class EngineConfig:
         can be built and run, and says so where not.
     weights: "model" multiplies with the model's weights in `dtype`; "int8" with weights and rows rounded to
         eight bits, near twice as fast, in half the memory and not quite the model: native backend only.
+    kv_cache: "model" keeps keys and values in `dtype`; "int8" in eight bits with a scale for each token and
+        head, about twice as many tokens in the same bytes: native backend only.
     policy: what admission promises, see engine.policies. watermark: share of the KV blocks that admission
         leaves free while others run, so that they can grow.
     swap_bytes: host memory for the blocks of preempted sequences, 0 for none. They are copied there where
@@ -63,6 +65,7 @@ class EngineConfig:
     threads: int | None = None
     backend: Backend = "auto"
     weights: Form = "model"
+    kv_cache: Form = "model"
     policy: Policy = "max_utilization"
     watermark: float = 0.01
     swap_bytes: int = 0
@@ -86,8 +89,8 @@ class EngineConfig:
             value = getattr(self, name)
             if value is not None and value < low:
                 raise InvalidConfig(f"{name} is {value}; at least {low} is allowed")
-        choices = (("dtype", Dtype), ("backend", Backend), ("weights", Form), ("policy", Policy))
-        for name, kind in choices:
+        forms = (("weights", Form), ("kv_cache", Form))
+        for name, kind in (("dtype", Dtype), ("backend", Backend), ("policy", Policy), *forms):
             value, allowed = getattr(self, name), get_args(kind)
             if value not in allowed:
                 raise InvalidConfig(f"{name} is {value!r}; allowed: {', '.join(map(repr, allowed))}")
@@ -103,3 +106,8 @@ class EngineConfig:
                 f"max_batched_tokens is {self.max_batched_tokens}; "
                 f"at least max_num_seqs ({self.max_num_seqs}) is allowed"
             )
+
+    @property
+    def kv_dtype(self) -> Dtype | Literal["int8"]:
+        """What keys and values are kept in."""
+        return self.dtype if self.kv_cache == "model" else "int8"

@@ -40,7 +40,7 @@ def split_memory(config: EngineConfig, spec: ModelSpec) -> MemorySplit:
         host=config.swap_bytes,
         headroom=HEADROOM,
     )
-    block = spec.block_bytes(config.dtype)
+    block = spec.block_bytes(config.kv_dtype)
     if config.num_blocks is not None:
         kv = config.num_blocks * block
     elif config.memory_bytes is not None:

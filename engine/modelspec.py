@@ -25,7 +25,9 @@ from engine.tensor_names import TensorNames
 ENCODERS = ("BertModel",)
 """Architectures that only embed: no ModelSpec describes them, and nothing ends their texts."""
 
-DTYPE_BYTES: Mapping[str, int] = {"float32": 4, "bfloat16": 2}
+DTYPE_BYTES: Mapping[str, int] = {"float32": 4, "bfloat16": 2, "int8": 1}
+SCALE_BYTES: Mapping[str, int] = {"int8": 4}
+"""Of the scale beside each key and each value of one head, by the dtypes that need one."""
 
 ATTENTION_COST = 1.4
 """Time of a product in attention, whose operands are short, beside one of the linear layers (bench.gap)."""
@@ -105,8 +107,8 @@ class ModelSpec:
 
     def block_bytes(self, dtype: str) -> int:
         """Bytes of one block: K and V of BLOCK_SIZE tokens in every layer of a KV group."""
-        per_token = 2 * self.kv_groups.depth * self.num_kv_heads * self.head_dim * DTYPE_BYTES[dtype]
-        return BLOCK_SIZE * per_token
+        per_head = self.head_dim * DTYPE_BYTES[dtype] + SCALE_BYTES.get(dtype, 0)
+        return BLOCK_SIZE * 2 * self.kv_groups.depth * self.num_kv_heads * per_head
 
     def attention_balance(self) -> float:
         """Context at which a token's attention takes as long as its products; inf if no layer sees all."""

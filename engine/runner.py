@@ -116,7 +116,7 @@ def build_runner(config: EngineConfig) -> Runner:
     """
     spec = read_spec(config.model).serving(config.max_model_len)
     memory = split_memory(config, spec)
-    block_bytes = spec.block_bytes(config.dtype)
+    block_bytes = spec.block_bytes(config.kv_dtype)
     num_blocks, num_host_blocks = memory.kv // block_bytes, config.swap_bytes // block_bytes
     logger.info("memory of %s in bytes: %s; %d in all", config.model.name, memory, memory.total)
     model = open_model(config, spec, num_blocks + num_host_blocks)

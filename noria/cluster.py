@@ -80,6 +80,7 @@ def engine_config(model: ModelSettings, folder: Path) -> EngineConfig:
         dtype=model.dtype,
         backend=model.backend,
         weights=model.weights,
+        kv_cache=model.kv_cache,
         memory_bytes=model.memory_bytes,
         kv_bytes=model.kv_bytes,
         max_model_len=model.max_model_len,

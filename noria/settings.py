@@ -89,6 +89,8 @@ class ModelSettings(_Section):
     backend: Literal["auto", "native", "reference"] = "auto"
     weights: Literal["model", "int8"] = "model"
     """int8: linear layers and head in eight bits, near twice as fast and not quite the model; native only."""
+    kv_cache: Literal["model", "int8"] = "model"
+    """int8: keys and values in eight bits, about twice as many tokens in kv_bytes; native only."""
     memory_bytes: Bytes | None = None
     """Of a replica's whole process; its KV pool gets what weights, adapters, a step and headroom leave."""
     kv_bytes: Bytes | None = None

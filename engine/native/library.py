@@ -28,7 +28,7 @@ class Spec(ctypes.Structure):
     """struct noria_spec."""
 
     _fields_ = (
-        *((name, c_int32) for name in ("float32", "int8_weights", "level", "threads")),
+        *((name, c_int32) for name in ("float32", "int8_weights", "int8_cache", "level", "threads")),
         *(
             (name, c_int32)
             for name in ("hidden", "inner", "layers", "heads", "kv_heads", "head_dim", "vocab")

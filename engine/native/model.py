@@ -53,10 +53,14 @@ class NativeModel:
         max_rank: int,
         threads: int,
         weights: Form = "model",
+        kv_cache: Form = "model",
         level: Level = "best",
         cache: Path | None = None,
     ) -> None:
-        """Weights are zero until `load`, which keeps them in the form `weights`. Raises NativeUnavailable."""
+        """Weights are zero until `load`; their form and the cache's are those of EngineConfig.
+
+        Raises NativeUnavailable.
+        """
         if spec.head_dim > MAX_HEAD_DIM or spec.head_dim % 2:
             raise NativeUnavailable(
                 f"head_dim is {spec.head_dim}; the kernels take even ones up to {MAX_HEAD_DIM}"
@@ -74,7 +78,7 @@ class NativeModel:
         self._library = open_library(cache or default_cache())
         if LEVELS[level] > self._library.noria_level():
             raise NativeUnavailable(f"the processor cannot run the {level} kernels")
-        self._handle = self._create(num_blocks, threads, weights, level)
+        self._handle = self._create(num_blocks, threads, weights, kv_cache, level)
         weakref.finalize(self, self._library.noria_destroy, self._handle)
 
     def load(self, folder: Path) -> None:
@@ -141,9 +145,9 @@ class NativeModel:
             total += int(taken)
         return total
 
-    def _create(self, num_blocks: int, threads: int, weights: Form, level: Level) -> int:
+    def _create(self, num_blocks: int, threads: int, weights: Form, kv_cache: Form, level: Level) -> int:
         machine = {"level": LEVELS[level], "threads": threads, "num_blocks": num_blocks}
-        machine["int8_weights"] = weights == "int8"
+        machine |= {"int8_weights": weights == "int8", "int8_cache": kv_cache == "int8"}
         error = ctypes.create_string_buffer(_ERROR_BYTES)
         settings = library_spec(self.spec, self._dtype, **machine)
         handle = self._library.noria_create(settings, error, _ERROR_BYTES)

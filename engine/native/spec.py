@@ -18,7 +18,7 @@ ACTIVATIONS: Mapping[str, int] = {"silu": 0, "relu": 1, "gelu": 2, "gelu_tanh": 
 def library_spec(spec: ModelSpec, dtype: torch.dtype, **machine: int) -> Spec:
     """`spec` for weights of `dtype`, with the arrays it points to.
 
-    machine: the fields that are not the model's, level, threads, num_blocks and int8_weights.
+    machine: the fields that are not the model's: level, threads, num_blocks, int8_weights and int8_cache.
     """
     return Spec(
         float32=dtype is torch.float32,

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -84,6 +84,7 @@ def engine_load(
     adapters: Annotated[int, typer.Option(min=0, help="Random adapters that requests take in turn.")] = 0,
     rank: Annotated[int, typer.Option(min=1, help="Their rank.")] = 16,
     int8: Annotated[bool, typer.Option("--int8", help="Weights in int8.")] = False,
+    int8_cache: Annotated[bool, typer.Option("--int8-cache", help="Keys and values in int8.")] = False,
     rounds: Rounds = 3,
     json: Json = None,
 ) -> None:
@@ -94,13 +95,19 @@ def engine_load(
     from engine import EngineConfig
 
     load = make_load(streams, requests, prompt, output, shared_prefix)
-    weights: Literal["model", "int8"] = "int8" if int8 else "model"
-    config = EngineConfig(model=model, adapter_slots=adapters, max_lora_rank=rank, weights=weights)
+    config = EngineConfig(
+        model=model,
+        adapter_slots=adapters,
+        max_lora_rank=rank,
+        weights="int8" if int8 else "model",
+        kv_cache="int8" if int8_cache else "model",
+    )
     with _progress(load.label, rounds * load.requests) as on_done:
         found = measure(config, load, rounds, on_done)
     _show(found)
     if json:
-        write_json(json, {"adapters": adapters, "rank": rank, "weights": weights, **found.as_dict()})
+        forms = {"weights": config.weights, "kv_cache": config.kv_cache}
+        write_json(json, {"adapters": adapters, "rank": rank, **forms, **found.as_dict()})
 
 
 @app.command()

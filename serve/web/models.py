@@ -5,6 +5,7 @@ from typing import Any
 from fastapi import APIRouter
 from starlette.requests import Request
 
+from engine.config import EngineConfig
 from serve.errors import UnknownModel
 from serve.gateway import Gateway
 
@@ -41,6 +42,13 @@ def _cards(gateway: Gateway) -> list[dict[str, Any]]:
             "parent": item.parent,
             "max_model_len": lengths.get(item.base_model),
             "kind": item.kind,
+            "form": _form(gateway.config.model(item.base_model).engine),
         }
         for item in gateway.router.names()
     ]
+
+
+def _form(engine: EngineConfig) -> dict[str, str]:
+    """What the weights and the cached keys and values really are; the digest names the model's folder."""
+    weights = engine.dtype if engine.weights == "model" else engine.weights
+    return {"weights": weights, "kv_cache": engine.kv_dtype}

@@ -154,7 +154,9 @@ def test_models_are_listed_one_and_all(served: Any) -> None:
     with served.client as client:
         names = {model.id for model in client.models.list()}
         assert {"base", "assistant"} <= names
-        assert client.models.retrieve("base").id == "base"
+        card = client.models.retrieve("base")
+        assert card.id == "base"
+        assert card.model_extra["form"] == {"weights": "bfloat16", "kv_cache": "bfloat16"}
         with pytest.raises(openai.NotFoundError) as caught:
             client.models.retrieve("Base")
     assert caught.value.code == "model_not_found"

@@ -9,6 +9,7 @@ extern "C" {
 struct noria_spec {
     int32_t float32;  // element type: 1 float, 0 bf16
     int32_t int8_weights;  // matrices are quantised when they are put
+    int32_t int8_cache;    // keys and values are kept in int8
     int32_t level;    // instruction set: 0 the best there is, 1 AVX2, 2 AVX-512 with BF16 and VNNI
     int32_t threads;
     int32_t hidden, inner, layers, heads, kv_heads, head_dim, vocab;

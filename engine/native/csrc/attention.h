@@ -49,24 +49,23 @@ INLINE Ahead look_ahead(const Attend& a, int origin, int high_position) {
 template <class T>
 INLINE const T* block_of(const Attend& a, int index) {
     const long block = a.span->table[index];
-    const long head = static_cast<long>(a.kv_head) * 2 * kBlock * a.heads->padded_dim;
-    return static_cast<const T*>(a.cache) + block * a.heads->block_elements + head;
+    return static_cast<const T*>(a.cache) + block * a.heads->block_elements + a.kv_head * a.heads->head_elements;
 }
 
 // Asks for them line by line, while the present ones are worked on.
 template <class T>
 struct FetchBlocks {
     FetchBlocks(const Attend& a, const Ahead& ahead) : cache(static_cast<const T*>(a.cache)), blocks(ahead) {
-        elements = 2L * kBlock * a.heads->padded_dim;  // keys, and values behind them
+        elements = a.heads->head_elements;
         pitch = a.heads->block_elements;
         head = blocks.kv_head * elements;
         open();
     }
     INLINE_MEMBER void operator()() {
-        if (at == end) return;
+        if (at >= end) return;
         for (int line = 0; line < 8; ++line) _mm_prefetch(at + 64 * line, _MM_HINT_T1);
         at += 512;
-        if (at == end) open();
+        if (at >= end) open();
     }
     void open() {
         at = end = nullptr;
@@ -221,8 +220,8 @@ INLINE void mix(const Attend& a, int rows, const Chunk& c, Scratch<T>& s, FetchB
     for (; column < a.heads->padded_dim; column += 16) mix_columns<1, T>(values, rows, column, c, s, fetch);
 }
 
-template <class T>
-INLINE void finish_row(const Attend& a, int row, int index, const Scratch<T>& s) {
+template <class T, class S>
+INLINE void finish_row(const Attend& a, int row, int index, const Scratch<S>& s) {
     const Heads& h = *a.heads;
     const int group = h.heads / h.kv_heads;
     T* out = static_cast<T*>(a.out) + (a.span->row + index / group) * a.out_stride +
@@ -240,9 +239,10 @@ INLINE void finish_row(const Attend& a, int row, int index, const Scratch<T>& s)
     }
 }
 
-template <class T>
-void attend(const Attend& a, int first, int rows, void* scratch) {
-    Scratch<T>& s = *static_cast<Scratch<T>*>(scratch);
+// T: of what comes out; C: of the cache. fill(chunk, fetch) makes the scores of a chunk, mix(chunk, fetch) adds
+// its values by their shares.
+template <class T, class C, class S, class Fill, class Mix>
+INLINE void attend_rows(const Attend& a, int first, int rows, Scratch<S>& s, Fill&& fill, Mix&& mix) {
     const Heads& h = *a.heads;
     const int group = h.heads / h.kv_heads;
     const int low_position = a.span->start + first / group;
@@ -254,20 +254,29 @@ void attend(const Attend& a, int first, int rows, void* scratch) {
         store(s.totals[row], all(0.0f));
         for (int i = 0; i < h.padded_dim; i += 16) store(&s.sums[row][i], all(0.0f));
     }
-    const T* q = static_cast<const T*>(a.queries) + static_cast<long>(first) * h.padded_dim;
     for (int origin = lowest / kChunk * kChunk; origin <= high_position; origin += kChunk) {
         const int begin = lowest > origin ? lowest : origin;
         const int end = high_position + 1 < origin + kChunk ? high_position + 1 : origin + kChunk;
         const int block = begin / kBlock;
         const Chunk chunk = {origin, block, (end - 1) / kBlock + 1 - block, end};
         // A single token reads each key once, from memory; the rows of a prompt find them in the cache.
-        FetchBlocks<T> fetch(a, a.span->count == 1 ? look_ahead(a, origin, high_position) : Ahead{nullptr, 0, 0});
-        score(a, q, rows, chunk, s, fetch);
+        FetchBlocks<C> fetch(a, a.span->count == 1 ? look_ahead(a, origin, high_position) : Ahead{nullptr, 0, 0});
+        fill(chunk, fetch);
         if (low_position + 1 >= origin + kChunk && lowest_seen(high_position, a.window) <= origin)
             share<true>(a, first, rows, chunk, s);
         else
             share<false>(a, first, rows, chunk, s);
-        mix(a, rows, chunk, s, fetch);
+        mix(chunk, fetch);
     }
-    for (int row = 0; row < rows; ++row) finish_row(a, row, first + row, s);
+    for (int row = 0; row < rows; ++row) finish_row<T>(a, row, first + row, s);
+}
+
+template <class T>
+void attend(const Attend& a, int first, int rows, void* scratch) {
+    Scratch<T>& s = *static_cast<Scratch<T>*>(scratch);
+    const T* q = static_cast<const T*>(a.queries) + static_cast<long>(first) * a.heads->padded_dim;
+    attend_rows<T, T>(
+        a, first, rows, s,
+        [&](const Chunk& c, FetchBlocks<T>& fetch) __attribute__((always_inline)) { score(a, q, rows, c, s, fetch); },
+        [&](const Chunk& c, FetchBlocks<T>& fetch) __attribute__((always_inline)) { mix(a, rows, c, s, fetch); });
 }

@@ -7,12 +7,18 @@
 #include "gemm_int8.h"
 #include "rows.h"
 #include "attention.h"
+#include "attention_int8.h"
 #include "choice.h"
 
 template <class T>
+constexpr long kScratch = sizeof(Scratch<T>) > sizeof(Int8Scratch) ? sizeof(Scratch<T>) : sizeof(Int8Scratch);
+
+template <class T>
 constexpr Kernels table() {
-    return {&embed<T>, &normalise<T>, &add_normed, &quantise<T>, &multiply<T>, &shrink<T>, &expand<T>,
-            &gate<T>,  &cap,          &add_share,  &prepare<T>,  &attend<T>,   &best,      sizeof(Scratch<T>)};
+    return {&embed<T>,   &normalise<T>, &add_normed,      &quantise<T>,    &multiply<T>,
+            &shrink<T>,  &expand<T>,    &gate<T>,         &cap,            &add_share,
+            &prepare<T>, &attend<T>,    &prepare_int8<T>, &attend_int8<T>, &best,
+            kScratch<T>};
 }
 
 constexpr Kernels kBf16 = table<bf16>();

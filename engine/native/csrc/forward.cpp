@@ -234,10 +234,11 @@ void Forward::prepare(const Heads& heads, const Layer& layer, int row, int kv_he
     const long angles = angles_at(layer.rotation, row);
     const Rotation turn = {space_.cos + angles, space_.sin + angles};
     const long query = (static_cast<long>(kv_head) * plan_.rows + row) * group;
-    kernels_.prepare(heads, space_.fused + row * space_.fused_stride, turn, kv_head,
-                     space_.typed(space_.queries, query, heads.padded_dim),
-                     space_.typed(layer.cache, span.table[position / kBlock], heads.block_elements),
-                     position % kBlock);
+    char* block = static_cast<char*>(layer.cache) +
+                  span.table[position / kBlock] * heads.block_elements * model_.cache_element();
+    const auto prepare = model_.spec.int8_cache ? kernels_.prepare_int8 : kernels_.prepare;
+    prepare(heads, space_.fused + row * space_.fused_stride, turn, kv_head,
+            space_.typed(space_.queries, query, heads.padded_dim), block, position % kBlock);
 }
 
 void Forward::attend(Worker& worker, const Layer& layer, const std::vector<Tile>& tiles) {
@@ -248,6 +249,7 @@ void Forward::attend(Worker& worker, const Layer& layer, const std::vector<Tile>
             for (int kv_head = 0; kv_head < heads.kv_heads; ++kv_head) prepare(heads, layer, row, kv_head);
         });
     }
+    const auto attend = model_.spec.int8_cache ? kernels_.attend_int8 : kernels_.attend;
     worker.phase(static_cast<int>(tiles.size()), [&](int item, int following) {
         const Tile& tile = tiles[item];
         const Tile* next = following < 0 ? nullptr : &tiles[following];
@@ -258,7 +260,7 @@ void Forward::attend(Worker& worker, const Layer& layer, const std::vector<Tile>
                           layer.cache, space_.seen, space_.seen_stride, layer.window, tile.kv_head,
                           next == nullptr ? nullptr : &plan_.span(next->span, layer.group),
                           next == nullptr ? 0 : next->kv_head};
-        kernels_.attend(a, tile.first, tile.rows, space_.scratch + worker.thread() * space_.scratch_stride);
+        attend(a, tile.first, tile.rows, space_.scratch + worker.thread() * space_.scratch_stride);
     });
 }
 

@@ -14,12 +14,18 @@ INLINE F16 floats(Ints x) { return {_mm256_cvtepi32_ps(x.lo), _mm256_cvtepi32_ps
 // What stands for zero in a quantised row.
 constexpr int kZero = 0;
 
-// Nearest whole numbers, ties to even.
-INLINE void store_bytes(uint8_t* p, F16 x) {
+// Nearest whole numbers, ties to even; `zero` is added to each.
+INLINE __m256i words_of(F16 x) {
     const __m256i pairs = _mm256_packs_epi32(_mm256_cvtps_epi32(x.lo), _mm256_cvtps_epi32(x.hi));
-    const __m256i ordered = _mm256_permute4x64_epi64(pairs, 0xd8);
-    const __m128i bytes = _mm_packs_epi16(_mm256_castsi256_si128(ordered), _mm256_extracti128_si256(ordered, 1));
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), bytes);
+    return _mm256_permute4x64_epi64(pairs, 0xd8);
+}
+INLINE void store_bytes(void* p, F16 x, int zero) {
+    const __m256i words = _mm256_add_epi16(words_of(x), _mm256_set1_epi16(static_cast<short>(zero)));
+    const __m128i bytes = _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
+    _mm_storeu_si128(static_cast<__m128i*>(p), bytes);
+}
+INLINE void store_words(int16_t* p, F16 x) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), words_of(x));
 }
 INLINE F16 load_bytes(const int8_t* p) {
     const __m128i raw = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
@@ -57,6 +63,23 @@ INLINE void step(Ints (&sums)[M][N], const uint8_t* x, long stride, const int8_t
             };
             sums[m][n].lo = _mm256_add_epi32(sums[m][n].lo, products(lo));
             sums[m][n].hi = _mm256_add_epi32(sums[m][n].hi, products(hi));
+        }
+    }
+}
+
+// Two terms a lane.
+template <int M, int N>
+INLINE void step(Ints (&sums)[M][N], const int16_t* x, long stride, const int8_t* const (&w)[N]) {
+    for (int n = 0; n < N; ++n) {
+        const auto* raw = reinterpret_cast<const __m128i*>(w[n]);
+        const __m256i lo = _mm256_cvtepi8_epi16(_mm_loadu_si128(raw));
+        const __m256i hi = _mm256_cvtepi8_epi16(_mm_loadu_si128(raw + 1));
+        for (int m = 0; m < M; ++m) {
+            int32_t pair;
+            __builtin_memcpy(&pair, x + m * stride, 4);
+            const __m256i row = _mm256_set1_epi32(pair);
+            sums[m][n].lo = _mm256_add_epi32(sums[m][n].lo, _mm256_madd_epi16(row, lo));
+            sums[m][n].hi = _mm256_add_epi32(sums[m][n].hi, _mm256_madd_epi16(row, hi));
         }
     }
 }

@@ -109,6 +109,7 @@ struct Norm {
 // Where attention finds things. Cache of one layer: [block][kv head] of K then V, for 16 tokens each:
 // K bf16 [head_dim/2][16 tokens][2], float [head_dim][16 tokens];
 // V bf16 [head_dim/16][8 token pairs][16][2], float [head_dim/16][16 tokens][16].
+// In int8 as attention_int8.h says.
 struct Heads {
     int heads, kv_heads, head_dim, padded_dim;
     int turned;              // numbers of a head that rotate, from its start; even
@@ -118,6 +119,7 @@ struct Heads {
     float eps;
     float scale;    // of scores, in base 2: log2(e) times the model's own
     float softcap;  // of scaled scores, in base 2; 0: none
+    long head_elements;   // of the cache: one kv head of one block
     long block_elements;  // one block of one layer
 };
 
@@ -169,6 +171,10 @@ struct Kernels {
                     void* block, int offset);
     // Query rows first .. first + rows - 1 (at most kTile) of one sequence and kv head.
     void (*attend)(const Attend&, int first, int rows, void* scratch);
+    // The two of them for a cache in int8.
+    void (*prepare_int8)(const Heads&, const float* fused, const Rotation&, int kv_head, void* queries,
+                         void* block, int offset);
+    void (*attend_int8)(const Attend&, int first, int rows, void* scratch);
     // Place of the highest of n logits, the first of several; -1: one of them is not finite.
     int (*best)(const float* logits, int n);
     long scratch_bytes;

@@ -29,7 +29,7 @@ Model::Model(const noria_spec& given, const Kernels& table)
     lay_out(nullptr);
     weights_ = std::make_unique<Arena>(counted_);
     lay_out(weights_.get());
-    const size_t layer_bytes = Arena::rounded(heads_of(layers[0]).block_elements * element() * spec.num_blocks);
+    const size_t layer_bytes = Arena::rounded(heads_of(layers[0]).block_elements * cache_element() * spec.num_blocks);
     int depth = 0;
     for (int i = 0; i < spec.layers; ++i) depth = std::max(depth, given.places[2 * i + 1] + 1);
     cache_ = std::make_unique<Arena>(layer_bytes * depth);
@@ -123,12 +123,13 @@ Heads Model::heads_of(const Layer& layer) const {
     h.eps = spec.eps;
     h.scale = static_cast<float>(kLog2E * spec.query_scale);
     h.softcap = static_cast<float>(kLog2E * spec.score_softcap);
-    h.block_elements = 2L * kBlock * h.padded_dim * spec.kv_heads;
+    h.head_elements = 2L * kBlock * h.padded_dim + (spec.int8_cache ? 2 * kBlock * sizeof(float) : 0);
+    h.block_elements = h.head_elements * spec.kv_heads;
     return h;
 }
 
 void Model::copy_block(long source, long target) {
-    const size_t bytes = heads_of(layers[0]).block_elements * element();
+    const size_t bytes = heads_of(layers[0]).block_elements * cache_element();
     for (char* cache : caches_) std::memmove(cache + target * bytes, cache + source * bytes, bytes);
 }
 

@@ -55,6 +55,7 @@ public:
     void copy_block(long source, long target);
 
     int element() const { return float32 ? 4 : 2; }
+    int cache_element() const { return spec.int8_cache ? 1 : element(); }
     // Columns of a part's input and output.
     int part_in(int part) const;
     int part_out(int part) const;

@@ -22,25 +22,41 @@ INLINE void read_turned(F16 (&x)[kTurn / 16], const T* row, int left) {
     turn(x);
 }
 
-// A row that holds what is no number gets a scale that is none; it spoils its own results and no others.
+// How a row is brought to whole numbers. One that holds what is no number gets a scale that is none: it spoils
+// what is made of it and nothing else.
+struct Rounding {
+    F16 top = all(0.0f), poison = all(0.0f);
+
+    INLINE_MEMBER void look(F16 x) {
+        top = larger(top, larger(x, all(0.0f) - x));
+        poison = multiply_add(x, all(0.0f), poison);
+    }
+    // What the numbers are multiplied with, so that none passes `steps`; what the whole ones are worth each.
+    INLINE_MEMBER float inverse(float steps) const {
+        const float largest = highest(top);
+        return largest < kSmallest ? 0.0f : steps / largest;
+    }
+    INLINE_MEMBER float scale(float steps) const {
+        const float largest = highest(top);
+        return (largest < kSmallest ? 0.0f : largest / steps) + sum(poison);
+    }
+};
+
 template <class T>
 void quantise(const void* from, int width, float* turned, uint8_t* to) {
     const T* row = static_cast<const T*>(from);
     const int padded = (width + kTurn - 1) / kTurn * kTurn;
-    F16 top = all(0.0f), poison = all(0.0f);
+    Rounding rounding;
     for (int i = 0; i < padded; i += kTurn) {
         F16 x[kTurn / 16];
         read_turned(x, row + i, width - i);
         for (int j = 0; j < kTurn / 16; ++j) {
-            top = larger(top, larger(x[j], all(0.0f) - x[j]));
-            poison = multiply_add(x[j], all(0.0f), poison);
+            rounding.look(x[j]);
             store(turned + i + 16 * j, x[j]);
         }
     }
-    const float largest = highest(top);
-    const float scale = largest < kSmallest ? 0.0f : largest / 127.0f / kTurnGain;
-    const float whole = scale + sum(poison);
-    __builtin_memcpy(to, &whole, sizeof whole);
-    const F16 inverse = all(largest < kSmallest ? 0.0f : 127.0f / largest);
-    for (int i = 0; i < padded; i += 16) store_bytes(to + kRowHead + i, load(turned + i) * inverse);
+    const float scale = rounding.scale(127.0f) / kTurnGain;
+    __builtin_memcpy(to, &scale, sizeof scale);
+    const F16 inverse = all(rounding.inverse(127.0f));
+    for (int i = 0; i < padded; i += 16) store_bytes(to + kRowHead + i, load(turned + i) * inverse, kZero);
 }

@@ -109,27 +109,46 @@ INLINE void round_head(T* out, const Head& head, const Heads& h) {
 }
 
 template <class T>
-void prepare(const Heads& h, const float* fused, const Rotation& turn, int kv_head, void* queries, void* block,
-             int offset) {
+INLINE void prepare_queries(const Heads& h, const float* fused, const Rotation& turn, int kv_head, T* queries) {
     const int group = h.heads / h.kv_heads;
     Head head;
     for (int i = 0; i < group; ++i) {
         read_head(head, fused + (kv_head * group + i) * h.head_dim, h);
         if (h.q_norm != nullptr) norm_head(head, h.q_norm, h);
         turn_head(head, turn, h);
-        round_head(static_cast<T*>(queries) + i * h.padded_dim, head, h);
+        round_head(queries + i * h.padded_dim, head, h);
     }
-    alignas(64) T row[kMaxHeadDim];
-    T* keys = static_cast<T*>(block) + static_cast<long>(kv_head) * 2 * kBlock * h.padded_dim;
-    T* values = keys + kBlock * h.padded_dim;
+}
+
+INLINE void read_key(Head& head, const Heads& h, const float* fused, const Rotation& turn, int kv_head) {
     read_head(head, fused + h.k_column + kv_head * h.head_dim, h);
     if (h.k_norm != nullptr) norm_head(head, h.k_norm, h);
     turn_head(head, turn, h);
-    round_head(row, head, h);
-    constexpr int P = kPack<T>;
+}
+
+// P: terms side by side.
+template <int P, class E>
+INLINE void place_key(E* keys, const E* row, const Heads& h, int offset) {
     for (int i = 0; i < h.head_dim; ++i) keys[(i / P * kBlock + offset) * P + i % P] = row[i];
-    read_head(head, fused + h.v_column + kv_head * h.head_dim, h);
-    round_head(row, head, h);
+}
+
+template <int P, class E>
+INLINE void place_value(E* values, const E* row, const Heads& h, int offset) {
     for (int i = 0; i < h.head_dim; ++i)
         values[i / 16 * 16 * kBlock + (offset / P * 16 + i % 16) * P + offset % P] = row[i];
+}
+
+template <class T>
+void prepare(const Heads& h, const float* fused, const Rotation& turn, int kv_head, void* queries, void* block,
+             int offset) {
+    prepare_queries(h, fused, turn, kv_head, static_cast<T*>(queries));
+    Head head;
+    alignas(64) T row[kMaxHeadDim];
+    T* keys = static_cast<T*>(block) + kv_head * h.head_elements;
+    read_key(head, h, fused, turn, kv_head);
+    round_head(row, head, h);
+    place_key<kPack<T>>(keys, row, h, offset);
+    read_head(head, fused + h.v_column + kv_head * h.head_dim, h);
+    round_head(row, head, h);
+    place_value<kPack<T>>(keys + kBlock * h.padded_dim, row, h, offset);
 }

@@ -41,6 +41,7 @@ def test_defaults_are_valid() -> None:
         ({"watermark": 1.0}, "watermark is 1.0; 0 to less than 1"),
         ({"watermark": -0.1}, "watermark is -0.1; 0 to less than 1"),
         ({"weights": "int4"}, "weights is 'int4'; allowed: 'model', 'int8'"),
+        ({"kv_cache": "fp8"}, "kv_cache is 'fp8'; allowed: 'model', 'int8'"),
         ({"dtype": "int8"}, "dtype is 'int8'; allowed: 'float32', 'bfloat16'"),
     ],
 )

@@ -83,6 +83,7 @@ def test_lora_targets_and_block_bytes(tmp_path: Path) -> None:
     assert targets["model.layers.0.mlp.down_proj"] == (64, 96)
     assert spec.block_bytes("bfloat16") == 16 * 2 * 2 * 2 * 16 * 2
     assert spec.block_bytes("float32") == 2 * spec.block_bytes("bfloat16")
+    assert spec.block_bytes("int8") == 16 * 2 * 2 * 2 * (16 + 4)
 
 
 def test_attention_and_products_balance_at_a_context(tmp_path: Path) -> None:

@@ -64,9 +64,10 @@ def test_native_that_cannot_be_had_is_refused(tiny: Tiny, no_compiler: None) -> 
         build_runner(config(tiny("llama"), backend="native"))
 
 
-def test_int8_is_refused_where_the_reference_would_serve(tiny: Tiny) -> None:
-    with pytest.raises(InvalidConfig, match="weights is 'int8'; the reference backend allows 'model'"):
-        build_runner(config(tiny("llama"), backend="reference", weights="int8"))
+@pytest.mark.parametrize("what", ["weights", "kv_cache"])
+def test_int8_is_refused_where_the_reference_would_serve(tiny: Tiny, what: str) -> None:
+    with pytest.raises(InvalidConfig, match=f"{what} is 'int8'; the reference backend allows 'model'"):
+        build_runner(config(tiny("llama"), backend="reference", **{what: "int8"}))
 
 
 def test_int8_does_not_fall_back(tiny: Tiny, no_compiler: None) -> None:

@@ -21,7 +21,7 @@ ALL = [f"self_attn.{x}_proj" for x in "qkvo"] + [f"mlp.{x}_proj" for x in ("gate
 KINDS: dict[str, dict[str, Any]] = {
     "float32": {"dtype": "float32"},
     "bfloat16": {"dtype": "bfloat16"},
-    "int8": {"dtype": "bfloat16", "weights": "int8"},
+    "int8": {"dtype": "bfloat16", "weights": "int8", "kv_cache": "int8"},
 }
 kinds = pytest.mark.parametrize("kind", KINDS)
 levels = pytest.mark.parametrize("level", ["best", "avx2"])

@@ -20,7 +20,6 @@ from tests.unit.engine.native_models import Shape, adapter, make_rows, native, s
 
 Tiny = Callable[[str], TinyModel]
 ALL = [f"self_attn.{x}_proj" for x in "qkvo"] + [f"mlp.{x}_proj" for x in ("gate", "up", "down")]
-TOLERANCE = {"rtol": 1e-4, "atol": 1e-4}
 LENGTHS = [1, 17, 40, 33]
 SHAPES = {
     "plain": Shape(),
@@ -31,6 +30,14 @@ SHAPES = {
     "window": Shape(hidden=48, inner=24, family="Qwen3", group=5, window=9),
 }
 levels = pytest.mark.parametrize("level", ["best", "avx2"])
+
+
+def assert_same_numbers(got: torch.Tensor, want: torch.Tensor) -> None:
+    """Of logits [rows, vocab], to the last digits. A number that both sides round apart, one in some hundred
+    thousand, shows in the third digit of the rows that read it."""
+    torch.testing.assert_close(got, want, rtol=0.0, atol=0.02 * float(want.abs().max()))
+    worst = (got - want).abs().amax(-1) / want.abs().amax(-1)
+    assert worst.median() < 1e-5
 
 
 def spans(rows: list[Row]) -> tuple[object, ...]:
@@ -57,7 +64,7 @@ def test_logits_equal_the_simulation(
     folder = save_drawn(SHAPES[name], tmp_path)
     rows = make_rows(LENGTHS, SHAPES[name].vocab, seed=3)
     got = native(folder, level=level, weights="int8").logits(spans(rows))
-    torch.testing.assert_close(got, simulated(folder, monkeypatch).logits(spans(rows)), **TOLERANCE)
+    assert_same_numbers(got, simulated(folder, monkeypatch).logits(spans(rows)))
 
 
 @levels
@@ -82,7 +89,7 @@ def test_deltas_of_adapters_are_computed_on_rows_that_are_not_quantised(
         ours.load_adapter(slot, weights)
         theirs.load_adapter(slot, weights)
     rows = make_rows(LENGTHS, 64, seed=4, slots=[0, 1, 2, 1])
-    torch.testing.assert_close(ours.logits(spans(rows)), theirs.logits(spans(rows)), **TOLERANCE)
+    assert_same_numbers(ours.logits(spans(rows)), theirs.logits(spans(rows)))
 
 
 drawn = st.builds(
@@ -103,7 +110,6 @@ drawn = st.builds(
 @given(shape=drawn, lengths=st.lists(st.integers(1, 40), min_size=1, max_size=5), seed=st.integers(0, 99))
 @settings(deadline=None, max_examples=25, suppress_health_check=list(HealthCheck))
 def test_any_model_and_batch(level: Level, shape: Shape, lengths: list[int], seed: int) -> None:
-    """A number that both sides round apart, one in some hundred thousand, shows in the third digit."""
     with tempfile.TemporaryDirectory() as root, pytest.MonkeyPatch.context() as patch:
         folder = save_drawn(shape, Path(root))
         rows = make_rows(lengths, shape.vocab, seed)
