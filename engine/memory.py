@@ -73,7 +73,7 @@ def _shapes(file: Path) -> dict[str, list[int]]:
             header = json.loads(stream.read(min(length, file.stat().st_size)))
             return {name: entry["shape"] for name, entry in header.items() if name != "__metadata__"}
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise BadWeights(f"{file} has no safetensors header: {error}") from error
+            raise BadWeights(f"{file} cannot be read: no safetensors header: {error}") from error
 
 
 def _adapter_bytes(spec: ModelSpec, config: EngineConfig) -> int:
