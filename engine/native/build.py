@@ -32,18 +32,12 @@ FLAGS = (
     # A row's result may not depend on how the compiler joins operations in one of several variants.
     "-ffp-contract=off",
 )
+AVX2 = ("-mavx2", "-mfma", "-mprfchw")
+AVX512 = (*AVX2, *(f"-mavx512{part}" for part in ("f", "bw", "dq", "vl", "bf16", "vnni")))
 LEVEL_FLAGS: Mapping[str, tuple[str, ...]] = {
-    "kernels_avx2.cpp": ("-mavx2", "-mfma"),
-    "kernels_avx512.cpp": (
-        "-mavx2",
-        "-mfma",
-        "-mavx512f",
-        "-mavx512bw",
-        "-mavx512dq",
-        "-mavx512vl",
-        "-mavx512bf16",
-        "-mavx512vnni",
-    ),
+    "kernels_avx2.cpp": AVX2,
+    "kernels_avx512.cpp": AVX512,
+    "kernels_amx.cpp": (*AVX512, "-mamx-tile", "-mamx-bf16"),
 }
 """Instruction sets beyond plain x86-64, by the only files that may use them."""
 

@@ -57,6 +57,7 @@ class Batch(ctypes.Structure):
 
 SIGNATURES = {
     "noria_level": (c_int32, ()),
+    "noria_disagreement": (c_float, (c_int32,)),
     "noria_create": (c_void_p, (POINTER(Spec), c_char_p, c_int32)),
     "noria_destroy": (None, (c_void_p,)),
     "noria_put": (None, (c_void_p, c_int32, c_int32, c_void_p)),

@@ -11,7 +11,6 @@ from array import array
 from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import torch
@@ -23,15 +22,12 @@ from engine.lora import AdapterWeights, fit_pair
 from engine.modelspec import ModelSpec
 from engine.native.batch import StepArrays
 from engine.native.build import default_cache
+from engine.native.levels import Level, choose_level
 from engine.native.library import open_library
 from engine.native.spec import library_spec
 from engine.native.weights import Packer, load_weights, module_parts, split_rows
 from engine.records import BlockCopy, ScheduledSeq
 from engine.scores import Scores
-
-Level = Literal["best", "avx2", "avx512"]
-LEVELS: dict[Level, int] = {"best": 0, "avx2": 1, "avx512": 2}
-"""Instruction sets by name; "best" is the best that this processor has."""
 
 MAX_HEAD_DIM = 256
 """kMaxHeadDim of csrc/kernels.h."""
@@ -76,9 +72,9 @@ class NativeModel:
         self._memory = self._logits = torch.empty(0, spec.vocab_size)
         self._rows = self._most_rows = 0
         self._library = open_library(cache or default_cache())
-        if LEVELS[level] > self._library.noria_level():
-            raise NativeUnavailable(f"the processor cannot run the {level} kernels")
-        self._handle = self._create(num_blocks, threads, weights, kv_cache, level)
+        self._handle = self._create(
+            num_blocks, threads, weights, kv_cache, choose_level(self._library, level)
+        )
         weakref.finalize(self, self._library.noria_destroy, self._handle)
 
     def load(self, folder: Path) -> None:
@@ -145,8 +141,8 @@ class NativeModel:
             total += int(taken)
         return total
 
-    def _create(self, num_blocks: int, threads: int, weights: Form, kv_cache: Form, level: Level) -> int:
-        machine = {"level": LEVELS[level], "threads": threads, "num_blocks": num_blocks}
+    def _create(self, num_blocks: int, threads: int, weights: Form, kv_cache: Form, level: int) -> int:
+        machine = {"level": level, "threads": threads, "num_blocks": num_blocks}
         machine |= {"int8_weights": weights == "int8", "int8_cache": kv_cache == "int8"}
         error = ctypes.create_string_buffer(_ERROR_BYTES)
         settings = library_spec(self.spec, self._dtype, **machine)

@@ -5,6 +5,7 @@
 #include <new>
 
 #include "forward.h"
+#include "levels.h"
 #include "model.h"
 
 struct noria_model {
@@ -13,28 +14,13 @@ struct noria_model {
     noria::Forward forward;
 };
 
-namespace {
+int32_t noria_level() { return noria::best_level(); }
 
-const noria::Kernels& kernels_of(const noria_spec& spec) {
-    const int level = spec.level == 0 ? noria_level() : spec.level;
-    return level == 2 ? noria::avx512_kernels(spec.float32 != 0) : noria::avx2_kernels(spec.float32 != 0);
-}
-
-}  // namespace
-
-int32_t noria_level() {
-    __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-        __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vnni") &&
-        __builtin_cpu_supports("fma"))
-        return 2;
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? 1 : 0;
-}
+float noria_disagreement(int32_t level) { return noria::disagreement(static_cast<noria::Level>(level)); }
 
 noria_model* noria_create(const noria_spec* spec, char* error, int32_t size) {
     try {
-        return new noria_model(*spec, kernels_of(*spec));
+        return new noria_model(*spec, noria::kernels_of(static_cast<noria::Level>(spec->level), spec->float32 != 0));
     } catch (const std::exception& problem) {  // no memory, or no threads
         std::snprintf(error, size, "%s", problem.what());
         return nullptr;

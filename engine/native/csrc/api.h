@@ -10,7 +10,8 @@ struct noria_spec {
     int32_t float32;  // element type: 1 float, 0 bf16
     int32_t int8_weights;  // matrices are quantised when they are put
     int32_t int8_cache;    // keys and values are kept in int8
-    int32_t level;    // instruction set: 0 the best there is, 1 AVX2, 2 AVX-512 with BF16 and VNNI
+    int32_t level;    // instruction set: 1 AVX2, 2 AVX-512 with BF16 and VNNI, 3 AMX with BF16 beside that,
+                      // 4 the same with its tiles in plain code
     int32_t threads;
     int32_t hidden, inner, layers, heads, kv_heads, head_dim, vocab;
     int32_t tied;     // the head is the embedding
@@ -72,8 +73,10 @@ enum noria_kind {
 
 struct noria_model;
 
-// 0: none that the kernels need, 1: AVX2, 2: AVX-512 with BF16 and VNNI.
+// The best level that can run here, 0: none. Asks the system for the use of AMX.
 __attribute__((visibility("default"))) int32_t noria_level();
+// How far products of a level lie from those of AVX-512, which has to be there, beside their size.
+__attribute__((visibility("default"))) float noria_disagreement(int32_t level);
 __attribute__((visibility("default"))) noria_model* noria_create(const noria_spec*, char* error, int32_t size);
 __attribute__((visibility("default"))) void noria_destroy(noria_model*);
 // Weights [n, k] row by row, or a vector [n] (k = 1), of the model's element type; copied.

@@ -87,13 +87,13 @@ INLINE void deliver(const F16 (&sums)[M][2], const Product& p, int panel, int fi
     }
 }
 
-// What is added to may lie in another core's cache: it is asked for before the sums are worked out.
+// What is written to may lie in another core's cache: it is asked for before the sums are worked out.
 template <int M>
 INLINE void fetch_sums(const Product& p, int panel, int first) {
-    if (p.into != Into::kAdd) return;
+    if (p.into != Into::kAdd && p.into != Into::kStore) return;
     for (int m = 0; m < M; ++m)
         for (int n = 0; n < 2; ++n)
-            _mm_prefetch(p.y + (first + m) * p.y_stride + static_cast<long>(panel) * kPanel + 16 * n, _MM_HINT_T0);
+            __builtin_prefetch(p.y + (first + m) * p.y_stride + static_cast<long>(panel) * kPanel + 16 * n, 1);
 }
 
 template <int M, class T>

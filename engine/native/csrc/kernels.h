@@ -182,5 +182,8 @@ struct Kernels {
 
 const Kernels& avx512_kernels(bool float32);
 const Kernels& avx2_kernels(bool float32);
+const Kernels& amx_kernels(bool float32);
+// The same with the tiles worked out in plain code.
+const Kernels& emulated_amx_kernels(bool float32);
 
 }  // namespace noria

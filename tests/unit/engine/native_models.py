@@ -16,12 +16,16 @@ from engine.backends import DTYPES
 from engine.config import EngineConfig, blocks_for
 from engine.lora import AdapterWeights, LoraPair
 from engine.modelspec import ModelSpec, read_spec
+from engine.native.levels import Level
 from engine.native.model import NativeModel
 from engine.records import ScheduledSeq
 from engine.runner import Runner, build_runner
 from tests.unit.engine.conftest import MOST_GROUPS, Row
 
 NUM_BLOCKS = 192
+AVX512 = {"avx512_bf16", "avx512_vnni"} <= set(Path("/proc/cpuinfo").read_text().split())
+TILE_LEVELS: list[Level] = ["best", "emulated-amx"] if AVX512 else ["best"]
+"""The best level, and that of tiles where this processor can emulate them."""
 
 
 class KeptLogits(NativeModel):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from engine.native.model import Level
+from engine.native.levels import Level
 from tests.unit.engine.conftest import Row
 from tests.unit.engine.native_models import KeptLogits, Shape, adapter, make_rows, native, save_drawn
 

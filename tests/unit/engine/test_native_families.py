@@ -15,7 +15,8 @@ from engine.engine import Engine
 from engine.errors import AdapterMismatch
 from engine.lora import AdapterWeights, LoraPair
 from engine.modelspec import ModelSpec, read_spec
-from engine.native.model import Level, NativeModel
+from engine.native.levels import Level
+from engine.native.model import NativeModel
 from engine.reference import ReferenceModel
 from engine.sampling import SamplingParams
 from tests.unit.engine.conftest import Row, TinyModel, save_tiny

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
 from engine.lora import AdapterWeights, LoraPair
-from engine.native.model import Level
+from engine.native.levels import Level
 from tests.unit.engine.conftest import Row, TinyModel
 from tests.unit.engine.int8_simulation import quantised, simulated
 from tests.unit.engine.native_models import Shape, adapter, make_rows, native, save_drawn

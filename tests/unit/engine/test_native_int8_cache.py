@@ -17,7 +17,7 @@ from engine.attention.reference import ReferenceAttention
 from engine.fake_runner import FixedCosts
 from engine.lora import AdapterWeights, LoraPair
 from engine.modelspec import read_spec
-from engine.native.model import Level
+from engine.native.levels import Level
 from engine.records import BlockCopy
 from engine.runner import Runner
 from tests.unit.engine.conftest import Row

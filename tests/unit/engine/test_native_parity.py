@@ -12,7 +12,8 @@ import torch
 from engine.errors import NativeUnavailable
 from engine.lora import AdapterWeights, LoraPair
 from engine.modelspec import read_spec
-from engine.native.model import Level, NativeModel
+from engine.native.levels import Level
+from engine.native.model import NativeModel
 from engine.runner import Runner
 from tests.unit.engine.conftest import VARIANTS, Row, TinyModel
 from tests.unit.engine.family_variants import FAMILY_VARIANTS

@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from engine.config import blocks_for
 from engine.lora import AdapterWeights, LoraPair
 from engine.native.batch import StepArrays
-from engine.native.model import Level
+from engine.native.levels import Level
 from engine.scores import ranked
 from tests.unit.engine.native_models import Shape, make_rows, native, save_drawn
 

@@ -10,7 +10,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from engine.native.model import Level
+from engine.native.levels import Level
 from tests.unit.engine.conftest import Row
 from tests.unit.engine.native_models import Shape, adapter, make_rows, native, reference, save_drawn
 
