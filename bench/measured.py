@@ -1,4 +1,4 @@
-"""The runs of one subject under one load, each with a probe of the machine taken just before."""
+"""The runs of one subject under one load, each on a machine at rest, with a probe of it taken just before."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 from bench.figures import Figures, medians
 from bench.loads import Load
 from bench.probe import bandwidth_gb_s
+from bench.settling import settle
 
 PROBE_MB = 256
 
@@ -23,7 +24,8 @@ class Measured:
     probes: list[float] = field(default_factory=list)
 
     def take(self, run: Callable[[], Figures]) -> None:
-        """Probe the machine, then run."""
+        """Let the machine come to rest, probe it, then run."""
+        settle()
         self.probes.append(bandwidth_gb_s(PROBE_MB))
         self.runs.append(run())
 
