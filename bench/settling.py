@@ -1,5 +1,7 @@
-"""Waits until the machine is at rest: threads of one server spin for seconds after its run, and what they take
-would be charged to the next one."""
+"""Waits until the machine is at rest.
+
+Threads of one server spin for seconds after its run; what they take would be charged to the next one.
+"""
 
 from __future__ import annotations
 
