@@ -13,6 +13,8 @@ EarlyStopping = bool | Literal["never"]
 MAX_LOGPROBS = 20
 MAX_CHOICES = 256
 _SEED_LIMIT = 1 << 63
+_MOST_LENGTH_PENALTY = 10.0
+"""Either way: the power of any length is a number by which a score can be divided."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +34,7 @@ class SamplingParams:
         None makes n.
     beam_width: search with so many beams instead of sampling, and hand out the n best hypotheses, best
         first. None samples. Needs temperature 0 and nothing else that would change the logits.
-    length_penalty: a hypothesis of t tokens scores its summed logprob / t ** length_penalty.
+    length_penalty: a hypothesis of t tokens scores its summed logprob / t ** length_penalty, -10 to 10.
     early_stopping: when a search that has beam_width hypotheses ends. True: at once. False: when the best
         beam, at its present length, scores no more than the worst hypothesis. "never": when it could not
         at any length up to max_tokens. As in transformers' GenerationConfig.
@@ -92,7 +94,7 @@ class SamplingParams:
         _integer("n", self.n, 1, MAX_CHOICES)
         if self.best_of is not None:
             _integer("best_of", self.best_of, self.n, MAX_CHOICES)
-        _number("length_penalty", self.length_penalty)
+        _number("length_penalty", self.length_penalty, -_MOST_LENGTH_PENALTY, _MOST_LENGTH_PENALTY)
         if not (isinstance(self.early_stopping, bool) or self.early_stopping == "never"):
             raise InvalidParameter("early_stopping", self.early_stopping, "true, false or 'never'")
         if self.beam_width is not None:

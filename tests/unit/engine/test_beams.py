@@ -168,6 +168,8 @@ def test_an_abort_and_an_error_end_the_search_as_a_whole() -> None:
         ({"best_of": 3}, "best_of"),
         ({"early_stopping": "maybe"}, "early_stopping"),
         ({"length_penalty": float("inf")}, "length_penalty"),
+        ({"length_penalty": 1e6}, "length_penalty"),
+        ({"length_penalty": -1e6}, "length_penalty"),
     ],
 )
 def test_what_does_not_go_with_a_search_is_refused(about: dict[str, Any], param: str) -> None:
