@@ -11,6 +11,9 @@ from engine.errors import InvalidConfig
 BLOCK_SIZE = 16
 """Tokens whose keys and values one KV block holds."""
 
+MAX_THREADS = 256
+"""Beyond it a step would spend its time on waking them."""
+
 Dtype = Literal["float32", "bfloat16"]
 Backend = Literal["auto", "native", "reference"]
 Form = Literal["model", "int8"]
@@ -87,8 +90,12 @@ class EngineConfig:
         }
         for name, low in lowest.items():
             value = getattr(self, name)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+                raise InvalidConfig(f"{name} is {value!r}; an integer from {low} on is allowed")
             if value is not None and value < low:
                 raise InvalidConfig(f"{name} is {value}; at least {low} is allowed")
+        if self.threads is not None and self.threads > MAX_THREADS:
+            raise InvalidConfig(f"threads is {self.threads}; at most {MAX_THREADS} is allowed")
         forms = (("weights", Form), ("kv_cache", Form))
         for name, kind in (("dtype", Dtype), ("backend", Backend), ("policy", Policy), *forms):
             value, allowed = getattr(self, name), get_args(kind)

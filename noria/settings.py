@@ -106,7 +106,7 @@ class ModelSettings(_Section):
     """Whether requests are admitted while blocks last, or only when all they may ever need is promised."""
     swap_bytes: Annotated[int, BeforeValidator(parse_bytes), Field(ge=0)] = 0
     """Host memory for the KV blocks of preempted requests; 0 computes them again."""
-    threads: int | None = Field(default=None, ge=1)
+    threads: int | None = Field(default=None, ge=1, le=256)
     num_cpus: float = Field(default=0.0, ge=0)
     """CPUs that Ray sets aside for a replica: 0 on one machine, more on a cluster to spread over nodes."""
     num_gpus: float = Field(default=0.0, ge=0)
