@@ -12,6 +12,7 @@ Knows no tensor's values and takes nothing.
 from __future__ import annotations
 
 import json
+import os
 from math import prod
 from pathlib import Path
 
@@ -31,7 +32,8 @@ _EMBEDDINGS = ("embed_tokens.weight", "wte.weight", "embed_positions.weight", "w
 def split_memory(config: EngineConfig, spec: ModelSpec) -> MemorySplit:
     """What each part takes of `config.memory_bytes`, or of what the pool's own size makes of it.
 
-    Raises InvalidConfig with all numbers where less than a token's blocks is left, BadWeights.
+    Raises InvalidConfig with all numbers where less than a token's blocks is left, or where they take more
+    than the machine has, BadWeights.
     """
     split = MemorySplit(
         weights=weight_bytes(config.model, spec, config.dtype, int8=config.weights == "int8"),
@@ -53,7 +55,17 @@ def split_memory(config: EngineConfig, spec: ModelSpec) -> MemorySplit:
         if config.memory_bytes is not None:
             given = f"memory_bytes is {config.memory_bytes}, of which {split} leave {kv} for the KV pool"
         raise InvalidConfig(f"{given}; {BLOCK_SIZE} tokens of this model take {least}")
+    _check_machine(kv, config.swap_bytes)
     return split.with_kv(kv // block * block)
+
+
+def _check_machine(kv: int, host: int) -> None:
+    """Taken lazily, they would be missed only when a step writes them."""
+    present = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if kv + host > present:
+        raise InvalidConfig(
+            f"the KV pool takes {kv} bytes and swap_bytes {host}; this machine has {present} in all"
+        )
 
 
 def weight_bytes(folder: Path, spec: ModelSpec, dtype: str, *, int8: bool) -> int:

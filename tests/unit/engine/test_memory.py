@@ -80,6 +80,14 @@ def test_a_budget_that_leaves_nothing_is_refused_with_all_its_parts(tiny: Tiny) 
         _split(folder, kv_bytes=100, memory_bytes=1000)
 
 
+@pytest.mark.parametrize("setting", ["memory_bytes", "kv_bytes", "num_blocks", "swap_bytes"])
+def test_more_than_the_machine_has_is_refused(tiny: Tiny, setting: str) -> None:
+    with pytest.raises(
+        InvalidConfig, match=r"takes \d+ bytes and swap_bytes \d+; this machine has \d+ in all"
+    ):
+        _split(tiny("llama").folder, **{setting: 1 << 50})
+
+
 def test_a_file_without_a_header_is_refused(tiny: Tiny, tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_bytes(b"\x08\x00\x00\x00\x00\x00\x00\x00nonsense")
     with pytest.raises(BadWeights, match="no safetensors header"):
