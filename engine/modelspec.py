@@ -98,6 +98,11 @@ class ModelSpec:
         )
 
     @property
+    def place_rows(self) -> int:
+        """Rows of the table of learned positions; 0 where positions rotate."""
+        return self.first_place + self.max_position if self.names.places else 0
+
+    @property
     def kv_groups(self) -> KVGroups:
         """Its layers by what they keep of a text; a window as wide as the longest text served is none."""
         longest = min(self.max_position, self.rope.length or self.max_position)

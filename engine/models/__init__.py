@@ -24,7 +24,7 @@ DECODERS: Mapping[str, str] = {
     "gemma2": "engine.models.gemma",
     "gemma3": "engine.models.gemma",
     "gpt2": "engine.models.gpt2",
-    "opt": "engine.models.opt",
+    "opt": "engine.models.gpt2",
     "mixtral": "engine.models.mixture",
     "qwen3_moe": "engine.models.mixture",
 }

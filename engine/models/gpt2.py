@@ -1,4 +1,8 @@
-"""GPT-2: learned positions, LayerNorm, one product for q, k and v, matrices kept as [in, out]."""
+"""GPT-2 and OPT: learned positions, LayerNorm before each part, an MLP without a gate.
+
+GPT-2 keeps one matrix for q, k and v, and all matrices as [in, out]; OPT's table of positions begins with
+rows that nobody uses. These are facts of the ModelSpec.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +21,9 @@ def build(spec: ModelSpec, weights: Checkpoint, dtype: torch.dtype) -> StackedDe
     """Raises BadWeights."""
     size = spec.hidden_size
     embedding = weights.take(f"{spec.names.embedding}.weight", (spec.vocab_size, size))
-    places = weights.take(f"{spec.names.places}.weight", (spec.max_position, size))
+    places = weights.take(f"{spec.names.places}.weight", (spec.place_rows, size))
     return StackedDecoder(
-        embed=PositionedEmbedding(embedding, places),
+        embed=PositionedEmbedding(embedding, places, spec.first_place),
         rotations=None,
         layers=[_layer(spec, layer, weights) for layer in range(spec.num_layers)],
         norm=layer_norm(weights, spec.names.final_norm, size, spec.rms_norm_eps),

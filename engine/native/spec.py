@@ -35,7 +35,7 @@ def library_spec(spec: ModelSpec, dtype: torch.dtype, **machine: int) -> Spec:
         qk_norm=spec.qk_norm,
         layer_norm=spec.norm == "layer",
         norms_after=bool(spec.names.after_attention),
-        learned_places=place_rows(spec),
+        learned_places=spec.place_rows,
         first_place=spec.first_place,
         eps=spec.rms_norm_eps,
         norm_offset=1.0 if spec.norm == "offset_rms" else 0.0,
@@ -53,19 +53,9 @@ def library_spec(spec: ModelSpec, dtype: torch.dtype, **machine: int) -> Spec:
     )
 
 
-def place_rows(spec: ModelSpec) -> int:
-    """Rows of the table of learned positions; 0 where positions rotate."""
-    return spec.first_place + spec.max_position if spec.names.places else 0
-
-
-def inner_size(spec: ModelSpec) -> int:
-    """Inner units of a layer's MLP, or of one of its experts."""
-    return spec.intermediate_size if spec.experts is None else spec.experts.width
-
-
 def _mlp(spec: ModelSpec) -> dict[str, int]:
     facts = {
-        "inner": inner_size(spec),
+        "inner": spec.intermediate_size if spec.experts is None else spec.experts.width,
         "activation": ACTIVATIONS[spec.activation],
         "gated": "up" not in spec.groups,
     }

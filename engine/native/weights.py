@@ -12,7 +12,6 @@ from torch import Tensor
 from engine.models.checkpoint import Checkpoint
 from engine.modelspec import ModelSpec
 from engine.native.library import Part
-from engine.native.spec import place_rows
 
 GROUP_PARTS: Mapping[str, tuple[Part, ...]] = {
     "qkv": (Part.Q, Part.K, Part.V),
@@ -75,7 +74,7 @@ def load_weights(folder: Path, spec: ModelSpec, dtype: torch.dtype, to: Packer) 
         to.put(-1, Part.HEAD if spec.tie_embeddings else Part.EMBEDDING, embedding)
         del embedding
         if names.places:
-            table = (place_rows(spec), spec.hidden_size)
+            table = (spec.place_rows, spec.hidden_size)
             to.put(-1, Part.PLACES, weights.take(f"{names.places}.weight", table))
         for layer in range(spec.num_layers):
             _load_layer(weights, spec, layer, to)

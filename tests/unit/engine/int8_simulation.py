@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from engine.models import gemma, gpt2, llama, mixture, opt, projection, stack
+from engine.models import gemma, gpt2, llama, mixture, projection, stack
 from engine.modelspec import read_spec
 from engine.runner import Runner
 from tests.unit.engine.native_models import reference
@@ -72,6 +72,5 @@ def simulated(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Runner:
         if read_spec(folder).tie_embeddings:
             for module in (llama, gemma):
                 patched.setattr(module, "TokenEmbedding", embedding)
-            for module in (gpt2, opt):
-                patched.setattr(module, "PositionedEmbedding", placed)
+            patched.setattr(gpt2, "PositionedEmbedding", placed)
         return reference(folder)
