@@ -13,6 +13,7 @@ from typing import Protocol
 import torch
 
 from engine.config import EngineConfig
+from engine.dtypes import DTYPES
 from engine.errors import InvalidConfig, NativeUnavailable
 from engine.lora import AdapterWeights
 from engine.modelspec import ModelSpec
@@ -22,8 +23,6 @@ from engine.reference import ReferenceModel
 from engine.scores import Scores
 
 logger = logging.getLogger(__name__)
-
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
 class StepModel(Protocol):

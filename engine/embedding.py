@@ -18,6 +18,7 @@ from engine.attention.base import SeqSpan
 from engine.attention.direct import DirectAttention
 from engine.attention.scores import Scores
 from engine.config import Dtype
+from engine.dtypes import DTYPES
 from engine.errors import InvalidParameter, PromptTooLong
 from engine.models import load_decoder
 from engine.models.base import ForwardBatch
@@ -25,7 +26,6 @@ from engine.models.bert import load_encoder, read_encoder_spec
 from engine.modelspec import is_encoder, read_spec
 from engine.pooling import Pooling, pool, read_pooling
 
-_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 _PASS_TOKENS = 2048
 """Tokens computed at once; a longer text goes alone."""
 
@@ -50,7 +50,7 @@ class Embedder:
         """
         encodes = is_encoder(folder)
         self._pooling = pooling or read_pooling(folder, "mean" if encodes else "last")
-        self._states: _States = (_Encoder if encodes else _Decoder)(folder, _DTYPES[dtype])
+        self._states: _States = (_Encoder if encodes else _Decoder)(folder, DTYPES[dtype])
         self._normalize = normalize
 
     @torch.inference_mode()

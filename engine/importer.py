@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from engine.config import Dtype
+from engine.dtypes import DTYPES
 from engine.errors import UnsupportedModel
 from engine.gguf_families import GgufFamily, family_of
 from engine.gguf_meta import GgufMeta
@@ -25,8 +26,6 @@ from engine.gguf_tensors import expanded, size
 from engine.gguf_tokenizer import GgufTokenizer, read_tokenizer
 from engine.modelspec import read_spec
 from engine.shards import ShardWriter
-
-_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 Progress = Callable[[int, int], None]
 """Bytes of the file's tensors done, and all of them."""
@@ -56,7 +55,7 @@ def import_gguf(
         )
         read_spec(partial)  # refuses what the engine would not serve, before the long part
         tokenizer.write(partial)
-        _write_tensors(partial, meta, family, _DTYPES[dtype], progress)
+        _write_tensors(partial, meta, family, DTYPES[dtype], progress)
         _publish(partial, folder)
     finally:
         shutil.rmtree(partial, ignore_errors=True)

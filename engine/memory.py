@@ -26,7 +26,6 @@ DEFAULT_KV_BYTES = 1 << 30
 """Of the KV pool where the settings name neither it nor a budget for all."""
 
 _LENGTH_BYTES = 8
-_EMBEDDINGS = ("embed_tokens.weight", "wte.weight", "embed_positions.weight", "wpe.weight")
 
 
 def split_memory(config: EngineConfig, spec: ModelSpec) -> MemorySplit:
@@ -70,10 +69,13 @@ def _check_machine(kv: int, host: int) -> None:
 
 def weight_bytes(folder: Path, spec: ModelSpec, dtype: str, *, int8: bool) -> int:
     """Bytes of the checkpoint's tensors as they are held. Raises BadWeights for a file that is damaged."""
+    # A checkpoint may leave out the root of its names, so only their ends are looked at.
+    tables = [name.rpartition(".")[2] for name in (spec.names.embedding, spec.names.places) if name]
+    ends = tuple(f"{table}.weight" for table in tables)
     total = 0
     for file in sorted(folder.glob("*.safetensors")):
         for name, shape in _shapes(file).items():
-            rounded = int8 and len(shape) > 1 and (spec.tie_embeddings or not name.endswith(_EMBEDDINGS))
+            rounded = int8 and len(shape) > 1 and (spec.tie_embeddings or not name.endswith(ends))
             total += prod(shape) + 4 * shape[0] if rounded else prod(shape) * DTYPE_BYTES[dtype]
     return total
 

@@ -90,7 +90,7 @@ class BlockTables:
     def common_tokens(self, seq: Sequence, parent: Sequence) -> int:
         """Computed tokens of `parent` that a new sequence begins with, leaving at least one to compute.
 
-        None where the parent has given back what a later token of the new one sees.
+        None of them where the parent has given back what a later token of the new one sees.
         """
         most = min(parent.num_computed, len(seq.token_ids) - 1)
         pairs = enumerate(zip(seq.token_ids[:most], parent.token_ids, strict=False))

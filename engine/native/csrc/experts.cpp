@@ -6,12 +6,6 @@
 
 namespace noria {
 
-namespace {
-
-constexpr int kPartRows = 192;  // of one item of a product
-
-}  // namespace
-
 Mixture::Mixture(const Model& model, Workspace& space)
     : model_(model),
       kernels_(model.kernels),
@@ -24,7 +18,7 @@ void Mixture::reserve(int rows) {
     const size_t size = static_cast<size_t>(rows) * model_.spec.experts_chosen;
     if (size <= chosen_.size()) return;
     chosen_.resize(size), shares_.resize(size), place_.resize(size);
-    const size_t most = std::min<size_t>(size, model_.spec.experts + size / kPartRows);
+    const size_t most = std::min<size_t>(size, model_.spec.experts + size / kRowChunk);
     for (std::vector<Part>& parts : parts_) parts.reserve(most);
 }
 
@@ -102,7 +96,7 @@ void Mixture::part_rows(int rows, std::vector<Part>& parts) {
         const int end = first + ends_[expert];
         ends_[expert] = first;
         for (; first < end; first += parts.back().count)
-            parts.push_back({expert, first, std::min(kPartRows, end - first)});
+            parts.push_back({expert, first, std::min(kRowChunk, end - first)});
     }
     for (int i = 0; i < count; ++i) place_[i] = ends_[chosen_[i]]++;
 }

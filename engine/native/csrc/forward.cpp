@@ -8,7 +8,6 @@ namespace noria {
 
 namespace {
 
-constexpr int kRowChunk = 192;      // rows of one item of a product: they stay in the cache from panel to panel
 constexpr int kStreamRows = 4;      // a product of so few only waits for memory, which the processor fetches itself
 constexpr int kPhasesOfLayer = 11 + Mixture::kPhases;  // at most; with embedding, norm, head and choice beside them
 
