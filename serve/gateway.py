@@ -29,7 +29,8 @@ from serve.conductor import Conductor
 from serve.config import AppConfig
 from serve.directory import GatewayReport, ReplicaReport, View
 from serve.fleet import Fleet
-from serve.metrics import Health, Metrics
+from serve.gathered_metrics import Health
+from serve.metrics import Metrics
 from serve.record import Recorder, SpoolWriter
 from serve.record.keeper import Keeper
 from serve.routing import Router, load_model

@@ -16,8 +16,6 @@ from serve.gathered_metrics import GatheredMetrics, Health
 if TYPE_CHECKING:
     from serve.generation import Tally
 
-__all__ = ["Health", "Meter", "Metrics"]
-
 _LABELS = ("model_name", "adapter")
 _SECONDS = (
     0.001,

@@ -10,12 +10,12 @@ import torch
 
 from engine.config import EngineConfig
 from engine.engine import Engine
-from engine.fake_runner import FixedCosts
 from engine.modelspec import read_spec
 from engine.records import BlockCopy, StepPlan
 from engine.sampling import SamplingParams
 from tests.unit.engine.conftest import Row, TinyModel
 from tests.unit.engine.native_models import native
+from tests.unit.engine.swapping import complete_in
 
 Tiny = Callable[[str], TinyModel]
 Backend = Literal["native", "reference"]
@@ -66,26 +66,11 @@ def test_greedy_tokens_are_the_same_with_a_prefix_reused_to_the_token(tiny: Tiny
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_greedy_tokens_are_the_same_after_a_swap(tiny: Tiny, backend: Backend) -> None:
     folder = tiny("llama").folder
-    prompts = [[(7 * i + 11 * j) % 100 + 3 for i in range(20)] for j in range(4)]
-    greedy = SamplingParams(max_tokens=45, temperature=0.0, ignore_eos=True)
-    block_bytes = read_spec(folder).block_bytes("float32")
+    sizes = {"swap_bytes": 20 * read_spec(folder).block_bytes("float32")}
 
     def completions(num_blocks: int) -> list[list[int]]:
-        config = EngineConfig(
-            model=folder,
-            dtype="float32",
-            num_blocks=num_blocks,
-            backend=backend,
-            max_model_len=100,
-            prefix_cache=False,
-            swap_bytes=20 * block_bytes,
-            check_integrity=True,
-        )
-        engine = Engine(config, costs=FixedCosts())
-        made = engine.generate(prompts, greedy)
-        assert engine.stats().host_blocks_total == 20
-        assert (engine.stats().swaps > 0) == (num_blocks < 20)
-        return made
+        settings = {"dtype": "float32", "backend": backend, "num_blocks": num_blocks, **sizes}
+        return complete_in(num_blocks, model=folder, **settings)
 
     assert completions(9) == completions(60)
 

@@ -12,9 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from engine import Engine, EngineConfig, SamplingParams
 from engine.attention.reference import ReferenceAttention
-from engine.fake_runner import FixedCosts
 from engine.lora import AdapterWeights, LoraPair
 from engine.modelspec import read_spec
 from engine.native.levels import Level
@@ -22,6 +20,7 @@ from engine.records import BlockCopy
 from engine.runner import Runner
 from tests.unit.engine.conftest import Row
 from tests.unit.engine.native_models import Shape, make_rows, native, reference, save_drawn
+from tests.unit.engine.swapping import complete_in
 
 TOLERANCE = {"rtol": 2e-3, "atol": 2e-3}
 SHAPES = {
@@ -126,26 +125,10 @@ def test_a_copied_block_brings_its_scales(tmp_path: Path) -> None:
 
 def test_greedy_tokens_are_the_same_after_a_swap(tmp_path: Path) -> None:
     folder = save_drawn(Shape(vocab=100), tmp_path)
-    prompts = [[(7 * i + 11 * j) % 90 + 3 for i in range(20)] for j in range(4)]
-    greedy = SamplingParams(max_tokens=45, temperature=0.0, ignore_eos=True)
     block_bytes = read_spec(folder).block_bytes("int8")
 
     def completions(num_blocks: int) -> list[list[int]]:
-        config = EngineConfig(
-            model=folder,
-            kv_cache="int8",
-            kv_bytes=num_blocks * block_bytes,
-            backend="native",
-            max_model_len=100,
-            prefix_cache=False,
-            swap_bytes=20 * block_bytes,
-            check_integrity=True,
-        )
-        engine = Engine(config, costs=FixedCosts())
-        made = engine.generate(prompts, greedy)
-        assert engine.stats().host_blocks_total == 20
-        assert engine.stats().blocks_total == num_blocks
-        assert (engine.stats().swaps > 0) == (num_blocks < 20)
-        return made
+        sizes = {"kv_bytes": num_blocks * block_bytes, "swap_bytes": 20 * block_bytes}
+        return complete_in(num_blocks, model=folder, kv_cache="int8", backend="native", **sizes)
 
     assert completions(9) == completions(60)

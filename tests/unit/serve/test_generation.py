@@ -9,9 +9,10 @@ from db.rows import RequestRecord
 from engine.records import Request, RequestStats, SamplingParams, TokenEvent, TokenLogprob
 from engine.tokenizer import Tokenizer
 from serve.errors import GenerationError, RemoteError, ReplicaLost, SpoolFull
+from serve.gathered_metrics import Health
 from serve.generation import Generation, Job, Piece, merged, start_all
 from serve.link import ReplicaLink
-from serve.metrics import Health, Meter, Metrics
+from serve.metrics import Meter, Metrics
 from serve.record.keeper import Keeper
 from serve.record.spool import SpoolWriter
 
