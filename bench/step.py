@@ -21,8 +21,9 @@ import torch
 from bench.adapters import random_adapter
 from bench.probe import bandwidth_gb_s, matmul_gflop_s
 from engine import SamplingParams, read_spec
-from engine.backends import DTYPES, StepModel
+from engine.backends import StepModel
 from engine.config import Form, blocks_for
+from engine.dtypes import DTYPES
 from engine.native.model import NativeModel
 from engine.records import ScheduledSeq
 from engine.reference import ReferenceModel
