@@ -9,13 +9,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from engine.adapter_weights import AdapterWeights, LoraPair
     from engine.async_engine import AsyncEngine
     from engine.config import BLOCK_SIZE, EngineConfig
     from engine.detokenizer import Delta, Detokenizer
     from engine.embedding import Embedder
     from engine.engine import Engine
     from engine.errors import EngineError
-    from engine.lora import AdapterWeights, LoraPair
     from engine.modelspec import ModelSpec, read_spec
     from engine.records import (
         EngineStats,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from engine.tokenizer import Tokenizer
 
 _HOME = {
-    "AdapterWeights": "engine.lora",
+    "AdapterWeights": "engine.adapter_weights",
     "AsyncEngine": "engine.async_engine",
     "BLOCK_SIZE": "engine.config",
     "Delta": "engine.detokenizer",
@@ -41,7 +41,7 @@ _HOME = {
     "EngineError": "engine.errors",
     "EngineStats": "engine.records",
     "FinishReason": "engine.records",
-    "LoraPair": "engine.lora",
+    "LoraPair": "engine.adapter_weights",
     "ModelSpec": "engine.modelspec",
     "Request": "engine.records",
     "RequestStats": "engine.records",

@@ -19,7 +19,7 @@ from engine.records import EngineStats, Request, SlotInfo
 from engine.step_thread import StepThread
 
 if TYPE_CHECKING:
-    from engine.lora import AdapterWeights
+    from engine.adapter_weights import AdapterWeights
 
 T = TypeVar("T")
 

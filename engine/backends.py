@@ -12,10 +12,10 @@ from typing import Protocol
 
 import torch
 
+from engine.adapter_weights import AdapterWeights
 from engine.config import EngineConfig
 from engine.dtypes import DTYPES
 from engine.errors import InvalidConfig, NativeUnavailable
-from engine.lora import AdapterWeights
 from engine.modelspec import ModelSpec
 from engine.native.model import NativeModel
 from engine.records import BlockCopy, ScheduledSeq

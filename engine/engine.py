@@ -35,7 +35,7 @@ from engine.sequence import Sequence
 from engine.stats import StepCounters, snapshot
 
 if TYPE_CHECKING:
-    from engine.lora import AdapterWeights
+    from engine.adapter_weights import AdapterWeights
 
 logger = logging.getLogger(__name__)
 

@@ -15,28 +15,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from engine.adapter_weights import AdapterWeights, LoraPair
 from engine.errors import AdapterMismatch, AdapterTooLarge
 from engine.modelspec import ModelSpec
 
 Key = tuple[int, str]
 """Layer and group."""
-
-
-@dataclass(frozen=True, slots=True)
-class LoraPair:
-    """Delta of one linear module: x -> scale * B A x. a: [r, in]. b: [out, r]."""
-
-    a: Tensor
-    b: Tensor
-    scale: float
-
-
-@dataclass(frozen=True, slots=True)
-class AdapterWeights:
-    """One adapter, by Hugging Face module name ("model.layers.0.self_attn.q_proj")."""
-
-    digest: str
-    modules: Mapping[str, LoraPair]
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from engine.kv_groups import Window
 from engine.records import MemorySplit, SampledTokens, StepPlan
 
 if TYPE_CHECKING:
-    from engine.lora import AdapterWeights
+    from engine.adapter_weights import AdapterWeights
 
 
 class ModelRunner(Protocol):

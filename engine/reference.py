@@ -8,9 +8,10 @@ from pathlib import Path
 
 import torch
 
+from engine.adapter_weights import AdapterWeights
 from engine.attention import create_attention
 from engine.attention.base import SeqSpan
-from engine.lora import AdapterWeights, LoraSlots
+from engine.lora import LoraSlots
 from engine.models import load_decoder
 from engine.models.base import ForwardBatch
 from engine.modelspec import ModelSpec

@@ -6,11 +6,11 @@ import logging
 
 import torch
 
+from engine.adapter_weights import AdapterWeights
 from engine.backends import StepModel, open_model
 from engine.config import EngineConfig
 from engine.copy_probe import seconds_per_block
 from engine.kv_groups import Window
-from engine.lora import AdapterWeights
 from engine.memory import split_memory
 from engine.modelspec import ModelSpec, read_spec
 from engine.records import MemorySplit, SampledTokens, ScheduledSeq, StepPlan

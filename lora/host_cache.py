@@ -2,7 +2,7 @@
 
 from collections import OrderedDict
 
-from engine.lora import AdapterWeights
+from engine.adapter_weights import AdapterWeights
 from lora.weights import weights_bytes
 
 

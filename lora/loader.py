@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from engine.lora import AdapterWeights
+from engine.adapter_weights import AdapterWeights
 from lora.errors import AdapterNotFound
 from lora.folders import remove
 from lora.format import DEFAULT_LIMITS, Limits, check_against, read_adapter

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from engine.lora import AdapterWeights
+from engine.adapter_weights import AdapterWeights
 from lora.residents import State
 
 

@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 
+from engine.adapter_weights import AdapterWeights
 from engine.errors import AdapterInUse, UnknownAdapter
-from engine.lora import AdapterWeights
 from lora.errors import ResidencyClosed
 from lora.host_cache import HostCache
 from lora.ports import ResidentAdapter, SlotEngine, WeightsLoader

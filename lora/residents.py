@@ -17,8 +17,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from engine.adapter_weights import AdapterWeights
 from engine.errors import IntegrityError
-from engine.lora import AdapterWeights
 
 State = Literal["fetching", "waiting", "installing", "ready", "evicting"]
 _IN_SLOT = ("installing", "ready", "evicting")

@@ -3,7 +3,7 @@
 import torch
 from safetensors import safe_open
 
-from engine.lora import AdapterWeights, LoraPair
+from engine.adapter_weights import AdapterWeights, LoraPair
 from lora.errors import NotFinite
 from lora.format import Adapter, MatchReport
 

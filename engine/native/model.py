@@ -16,9 +16,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from engine.adapter_weights import AdapterWeights
 from engine.config import Form
 from engine.errors import NativeUnavailable
-from engine.lora import AdapterWeights, fit_pair
+from engine.lora import fit_pair
 from engine.modelspec import ModelSpec
 from engine.native.batch import StepArrays
 from engine.native.build import default_cache

@@ -33,11 +33,11 @@ import db.registry
 from db import migrate
 from db.database import Database
 from db.embedded import EmbeddedPostgres
+from engine.adapter_weights import AdapterWeights
 from engine.async_engine import AsyncEngine
 from engine.config import EngineConfig
 from engine.engine import Engine
 from engine.fake_runner import FakeRunner, expected, fake_engine
-from engine.lora import AdapterWeights
 from engine.tokenizer import Tokenizer
 from lora.residency import Residency
 from serve.config import AppConfig, ModelConfig

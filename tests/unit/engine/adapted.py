@@ -9,7 +9,7 @@ from typing import Any
 import peft
 import torch
 
-from engine.lora import AdapterWeights, LoraPair
+from engine.adapter_weights import AdapterWeights, LoraPair
 from engine.runner import Runner
 from tests.unit.engine.conftest import Row, TinyModel
 

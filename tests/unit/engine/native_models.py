@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
+from engine.adapter_weights import AdapterWeights, LoraPair
 from engine.config import EngineConfig, blocks_for
 from engine.dtypes import DTYPES
-from engine.lora import AdapterWeights, LoraPair
 from engine.modelspec import ModelSpec, read_spec
 from engine.native.levels import Level
 from engine.native.model import NativeModel

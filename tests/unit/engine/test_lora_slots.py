@@ -7,8 +7,9 @@ from collections.abc import Callable
 import pytest
 import torch
 
+from engine.adapter_weights import AdapterWeights, LoraPair
 from engine.errors import AdapterMismatch, AdapterTooLarge
-from engine.lora import AdapterWeights, LoraPair, LoraSlots
+from engine.lora import LoraSlots
 from engine.modelspec import read_spec
 from tests.unit.engine.adapted import TOLERANCE, Adapted, make_rows, steps
 from tests.unit.engine.conftest import TinyModel

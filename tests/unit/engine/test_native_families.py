@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import torch
 
+from engine.adapter_weights import AdapterWeights, LoraPair
 from engine.config import EngineConfig
 from engine.engine import Engine
 from engine.errors import AdapterMismatch
-from engine.lora import AdapterWeights, LoraPair
 from engine.modelspec import ModelSpec, read_spec
 from engine.native.levels import Level
 from engine.native.model import NativeModel

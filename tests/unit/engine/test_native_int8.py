@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
-from engine.lora import AdapterWeights, LoraPair
+from engine.adapter_weights import AdapterWeights, LoraPair
 from engine.native.levels import Level
 from tests.unit.engine.conftest import Row, TinyModel
 from tests.unit.engine.int8_simulation import quantised, simulated

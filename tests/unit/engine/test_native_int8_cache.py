@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from engine.adapter_weights import AdapterWeights, LoraPair
 from engine.attention.reference import ReferenceAttention
-from engine.lora import AdapterWeights, LoraPair
 from engine.modelspec import read_spec
 from engine.native.levels import Level
 from engine.records import BlockCopy

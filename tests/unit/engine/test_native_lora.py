@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 import torch
 
+from engine.adapter_weights import AdapterWeights, LoraPair
 from engine.errors import AdapterMismatch, AdapterTooLarge
-from engine.lora import AdapterWeights, LoraPair
 from tests.unit.engine.conftest import Row, TinyModel
 from tests.unit.engine.native_models import KeptLogits, adapter, make_rows, native, reference
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
+from engine.adapter_weights import AdapterWeights, LoraPair
 from engine.errors import NativeUnavailable
-from engine.lora import AdapterWeights, LoraPair
 from engine.modelspec import read_spec
 from engine.native.levels import Level
 from engine.native.model import NativeModel

@@ -10,8 +10,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from engine.adapter_weights import AdapterWeights, LoraPair
 from engine.config import blocks_for
-from engine.lora import AdapterWeights, LoraPair
 from engine.native.batch import StepArrays
 from engine.native.levels import Level
 from engine.scores import ranked

@@ -15,8 +15,8 @@ from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from engine.adapter_weights import AdapterWeights, LoraPair
 from engine.errors import AdapterInUse, NoFreeSlot, UnknownAdapter
-from engine.lora import AdapterWeights, LoraPair
 from engine.modelspec import read_spec
 from lora.errors import NotInStore
 from lora.residency import Residency

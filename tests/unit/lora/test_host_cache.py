@@ -4,7 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.lora import AdapterWeights, LoraPair
+from engine.adapter_weights import AdapterWeights, LoraPair
 from lora.host_cache import HostCache
 
 

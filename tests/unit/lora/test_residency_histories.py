@@ -7,8 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from engine.adapter_weights import AdapterWeights, LoraPair
 from engine.errors import AdapterInUse, NoFreeSlot
-from engine.lora import AdapterWeights, LoraPair
 from lora.errors import NotInStore
 from lora.residency import Residency
 from lora.residents import Pin

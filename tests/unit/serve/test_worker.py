@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from engine.lora import AdapterWeights
+from engine.adapter_weights import AdapterWeights
 from engine.records import EngineStats, Request, SamplingParams, TokenEvent
 from lora.residency import Residency
 from serve.errors import LinkProtocolError
