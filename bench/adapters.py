@@ -22,7 +22,7 @@ def random_adapter(spec: ModelSpec, rank: int, seed: int) -> AdapterWeights:
                 torch.randn(out, rank, generator=random_) * 0.02,
                 1.0,
             )
-            for name, (out, width) in spec.lora_targets.items()
+            for name, (out, width) in spec.linear_modules.items()
         },
     )
 
@@ -36,7 +36,7 @@ def write_adapter(folder: Path, base: str, spec: ModelSpec, rank: int, seed: int
         "base_model_name_or_path": base,
         "r": rank,
         "lora_alpha": rank,
-        "target_modules": sorted({name.rpartition(".")[2] for name in spec.lora_targets}),
+        "target_modules": sorted({name.rpartition(".")[2] for name in spec.linear_modules}),
     }
     (folder / "adapter_config.json").write_text(json.dumps(config), encoding="utf-8")
     tensors = {}

@@ -83,7 +83,7 @@ class LoraSlots:
     """Adapters by slot number. Owns their tensors from `load` to `unload`, and the stack last used."""
 
     def __init__(self, spec: ModelSpec, max_rank: int, dtype: torch.dtype) -> None:
-        self._targets = spec.lora_targets
+        self._targets = spec.linear_modules
         self._shapes = spec.module_shapes()
         self._groups = spec.groups
         self._layers = [f"{spec.layers_at}.{layer}" for layer in range(spec.num_layers)]
@@ -166,7 +166,7 @@ def fit_pair(
     name: str,
     pair: LoraPair,
 ) -> tuple[Tensor, Tensor]:
-    """A [r, in] and scale * B [out, r] of module `name` in `dtype`; `targets` as in ModelSpec.lora_targets.
+    """A [r, in] and scale * B [out, r] of module `name` in `dtype`; `targets` as in ModelSpec.linear_modules.
 
     Raises AdapterTooLarge, or AdapterMismatch where the module, a shape or a value does not fit the model.
     """

@@ -91,7 +91,7 @@ def _shapes(file: Path) -> dict[str, list[int]]:
 
 
 def _adapter_bytes(spec: ModelSpec, config: EngineConfig) -> int:
-    sides = sum(rows + columns for rows, columns in spec.lora_targets.values())
+    sides = sum(rows + columns for rows, columns in spec.linear_modules.values())
     return sides * config.max_lora_rank * DTYPE_BYTES[config.dtype]
 
 

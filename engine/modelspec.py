@@ -1,4 +1,4 @@
-"""What a model is, read from its folder's config.json: shapes, RoPE, windows, end tokens, LoRA targets.
+"""What a model is, read from its folder's config.json: shapes, RoPE, windows, end tokens.
 
 Which architectures there are and how each is told is in families.py. This module knows no tensors and
 imports no torch, so that a gateway or a validator can use it.
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from engine import tensor_names
+from engine.adapter_targets import AdapterTargets, targets_of
 from engine.config import BLOCK_SIZE
 from engine.errors import UnsupportedModel
 from engine.families import FAMILIES, Family
@@ -78,8 +79,13 @@ class ModelSpec:
     experts: ExpertSpec | None = None
 
     @property
-    def lora_targets(self) -> Mapping[str, tuple[int, int]]:
-        """Every linear module an adapter may change: Hugging Face module name -> (out, in)."""
+    def adapter_targets(self) -> AdapterTargets:
+        """What an adapter may change."""
+        return targets_of(self)
+
+    @property
+    def linear_modules(self) -> Mapping[str, tuple[int, int]]:
+        """Linear modules of all layers, experts apart: Hugging Face module name -> (out, in)."""
         shapes = self.module_shapes()
         return {
             f"{self.layers_at}.{layer}.{module}": shape

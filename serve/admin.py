@@ -155,7 +155,7 @@ class AdapterAdmin:
             raise NoReplica(model.name)
         report = check_against(
             adapter,
-            model.spec.lora_targets,
+            model.spec.adapter_targets.linear,
             base_digest=self._base_digest(model),
             base_names=(model.name, str(model.config.folder), *model.config.aliases),
             max_rank=model.config.engine.max_lora_rank,

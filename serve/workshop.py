@@ -60,7 +60,7 @@ def _with_threads(engine: EngineConfig) -> EngineConfig:
 def _loader(config: AppConfig, model: ModelConfig) -> AdapterLoader:
     """Reads and hashes the base model's files, so a thread calls it."""
     base = BaseModel(
-        targets=read_spec(model.folder).lora_targets,
+        targets=read_spec(model.folder).adapter_targets.linear,
         digest=base_digest(model.folder),
         names=(model.name, str(model.folder), *model.aliases),
     )

@@ -63,7 +63,7 @@ class NativeModel:
                 f"head_dim is {spec.head_dim}; the kernels take even ones up to {MAX_HEAD_DIM}"
             )
         self.spec = spec
-        self._targets = spec.lora_targets
+        self._targets = spec.linear_modules
         self._parts = module_parts(spec)
         self._positions = spec.max_position if spec.names.places else None
         self._dtype = dtype

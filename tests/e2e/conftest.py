@@ -159,7 +159,7 @@ def write_adapter(folder: Path, model: Path, seed: int, rank: int = 8) -> None:
     }
     (folder / "adapter_config.json").write_text(json.dumps(config))
     tensors = {}
-    for name, (outputs, inputs) in read_spec(model).lora_targets.items():
+    for name, (outputs, inputs) in read_spec(model).linear_modules.items():
         if name.rpartition(".")[2] in config["target_modules"]:
             a = values.standard_normal((rank, inputs)) / np.sqrt(inputs)
             b = values.standard_normal((outputs, rank)) * 0.3

@@ -63,7 +63,11 @@ def test_two_steps_leave_an_adapter_that_fits_the_base(job: Job, smollm: Path, t
     adapter = read_adapter(tmp_path / "adapter")
     spec = read_spec(smollm)
     report = check_against(
-        adapter, spec.lora_targets, base_digest=job.base_digest, base_names=("smollm2-135m",), max_rank=64
+        adapter,
+        spec.adapter_targets.linear,
+        base_digest=job.base_digest,
+        base_names=("smollm2-135m",),
+        max_rank=64,
     )
     assert report.base_match == "digest"
     assert len(report.modules) == 7 * spec.num_layers

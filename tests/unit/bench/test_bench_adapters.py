@@ -25,7 +25,7 @@ def test_a_written_adapter_is_read_with_its_rank_and_every_linear_module(tmp_pat
     adapter = read_adapter(folder)
     assert adapter.rank == 4
     tensors = load_file(folder / "adapter_model.safetensors")
-    assert len(tensors) == 2 * len(model.lora_targets)
+    assert len(tensors) == 2 * len(model.linear_modules)
     for name, pair in random_adapter(model, rank=4, seed=9).modules.items():
         assert torch.equal(tensors[f"base_model.model.{name}.lora_A.weight"], pair.a)
         assert torch.equal(tensors[f"base_model.model.{name}.lora_B.weight"], pair.b)

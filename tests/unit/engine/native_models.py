@@ -94,7 +94,7 @@ def adapter(spec: ModelSpec, rank: int, seed: int, modules: Sequence[str]) -> Ad
     """Random deltas of about the base weights' size for `modules` ("self_attn.q_proj", ...) of all layers."""
     random = torch.Generator().manual_seed(seed)
     pairs = {}
-    for name, (out, width) in spec.lora_targets.items():
+    for name, (out, width) in spec.linear_modules.items():
         if name.split(".", 3)[3] in modules:
             a = torch.randn(rank, width, generator=random) / width**0.5
             pairs[name] = LoraPair(a, torch.randn(out, rank, generator=random) * 0.5, 0.7)
@@ -128,7 +128,7 @@ def _weights(spec: ModelSpec) -> dict[str, torch.Tensor]:
     if not spec.tie_embeddings:
         tensors["lm_head.weight"] = torch.randn(vocab) / spec.hidden_size**0.5
     norms = ["model.norm"]
-    for name, shape in spec.lora_targets.items():
+    for name, shape in spec.linear_modules.items():
         tensors[f"{name}.weight"] = torch.randn(shape) / shape[1] ** 0.5
         if _biased(spec, name):
             tensors[f"{name}.bias"] = torch.randn(shape[0]) * 0.2

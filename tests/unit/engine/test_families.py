@@ -83,7 +83,7 @@ def test_gpt2_keys_have_the_usual_meaning(tmp_path: Path) -> None:
     spec = spec_of(tmp_path, "GPT2LMHeadModel", n_inner=None)
     assert (spec.hidden_size, spec.num_layers, spec.num_heads, spec.intermediate_size) == (64, 2, 4, 256)
     assert (spec.max_position, spec.rms_norm_eps, spec.eos_token_ids) == (1024, 1e-5, (50256,))
-    assert spec.lora_targets["transformer.h.1.attn.c_attn"] == (192, 64)
+    assert spec.linear_modules["transformer.h.1.attn.c_attn"] == (192, 64)
     assert spec_of(tmp_path, "GPT2LMHeadModel", scale_attn_weights=False).query_scale == 1.0
 
 

@@ -49,7 +49,7 @@ def test_the_pool_gets_what_the_other_parts_leave(tiny: Tiny) -> None:
     block = read_spec(folder).block_bytes("bfloat16")
     split = _split(folder, memory_bytes=1 << 30, swap_bytes=1 << 20, adapter_slots=2, max_lora_rank=8)
     assert (split.host, split.headroom) == (1 << 20, HEADROOM)
-    assert split.adapters == 2 * 8 * 2 * sum(map(sum, read_spec(folder).lora_targets.values()))
+    assert split.adapters == 2 * 8 * 2 * sum(map(sum, read_spec(folder).linear_modules.values()))
     assert 0 <= (1 << 30) - split.total < block
     assert split.kv % block == 0
 

@@ -6,7 +6,6 @@ import json
 import math
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,6 @@ from engine.families import FAMILIES
 from engine.layer_modules import ExpertSpec
 from engine.models import DECODERS
 from engine.modelspec import ATTENTION_COST, ModelSpec, read_spec
-from tests.unit.engine.conftest import TinyModel
 
 BASE: dict[str, Any] = {
     "architectures": ["LlamaForCausalLM"],
@@ -75,9 +73,9 @@ def test_end_tokens(tmp_path: Path) -> None:
     assert spec_of(tmp_path).eos_token_ids == (7, 8)
 
 
-def test_lora_targets_and_block_bytes(tmp_path: Path) -> None:
+def test_linear_modules_and_block_bytes(tmp_path: Path) -> None:
     spec = spec_of(tmp_path, num_key_value_heads=2)
-    targets = spec.lora_targets
+    targets = spec.linear_modules
     assert len(targets) == 14
     assert targets["model.layers.1.self_attn.k_proj"] == (32, 64)
     assert targets["model.layers.0.mlp.down_proj"] == (64, 96)
@@ -88,7 +86,7 @@ def test_lora_targets_and_block_bytes(tmp_path: Path) -> None:
 
 def test_attention_and_products_balance_at_a_context(tmp_path: Path) -> None:
     spec = spec_of(tmp_path)
-    products = sum(out * width for out, width in spec.lora_targets.values())
+    products = sum(out * width for out, width in spec.linear_modules.values())
     pairs = 2 * spec.num_heads * spec.head_dim * spec.num_layers
     assert spec.attention_balance() == pytest.approx(products / (pairs * ATTENTION_COST))
     half = replace(spec, windows=(None, *[8] * (spec.num_layers - 1)))
@@ -101,17 +99,6 @@ def test_attention_and_products_balance_at_a_context(tmp_path: Path) -> None:
     assert replace(spec, experts=experts).attention_balance() == pytest.approx(
         (products + more) / (pairs * ATTENTION_COST)
     )
-
-
-@pytest.mark.parametrize("name", ["llama", "mistral", "qwen2", "qwen3"])
-def test_lora_targets_are_the_linear_modules(tiny: Callable[[str], TinyModel], name: str) -> None:
-    model = tiny(name)
-    linear = {
-        key: (module.out_features, module.in_features)
-        for key, module in model.reference.named_modules()
-        if hasattr(module, "in_features") and key != "lm_head"
-    }
-    assert read_spec(model.folder).lora_targets == linear
 
 
 @pytest.mark.parametrize(

@@ -152,7 +152,7 @@ def test_a_row_that_is_no_number_spoils_no_other(tmp_path: Path, level: Level, s
     model = native(save_drawn(Shape(hidden=96, inner=160), tmp_path), level=level, weights="int8")
     pairs = {
         name: LoraPair(torch.full((1, width), scale), torch.full((out, 1), scale), 1.0)
-        for name, (out, width) in model.spec.lora_targets.items()
+        for name, (out, width) in model.spec.linear_modules.items()
     }
     model.load_adapter(1, AdapterWeights("sha256:extreme", pairs))
     rows = make_rows([5, 21, 3, 1], 64, seed=6, slots=[0, 1, 0, 1])

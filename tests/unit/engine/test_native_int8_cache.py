@@ -102,7 +102,7 @@ def test_what_another_sequence_left_in_a_block_is_never_seen(tmp_path: Path, lev
     dirty, clean = (native(folder, level=level, kv_cache="int8") for _ in range(2))
     pairs = {
         name: LoraPair(torch.full((1, width), 3e38), torch.full((out, 1), 3e38), 1.0)
-        for name, (out, width) in dirty.spec.lora_targets.items()
+        for name, (out, width) in dirty.spec.linear_modules.items()
     }
     dirty.load_adapter(1, AdapterWeights("sha256:huge", pairs))
     (row,) = make_rows([21], 64, seed=6)

@@ -84,7 +84,7 @@ def test_adapter_that_overflows_harms_no_other_row(tiny: Tiny) -> None:
     want = last(model, *rows)
     huge = {
         name: LoraPair(torch.full((2, width), 3e38), torch.full((out, 2), 3e38), 1.0)
-        for name, (out, width) in model.spec.lora_targets.items()
+        for name, (out, width) in model.spec.linear_modules.items()
     }
     model.load_adapter(2, AdapterWeights("sha256:huge", huge))
     got = last(model, *rows)

@@ -136,7 +136,7 @@ def _fill_cache_with_nan(model: KeptLogits, row: Row) -> None:
     spec = model.spec
     pairs = {
         name: LoraPair(torch.full((1, width), 3e38), torch.full((out, 1), 3e38), 1.0)
-        for name, (out, width) in spec.lora_targets.items()
+        for name, (out, width) in spec.linear_modules.items()
     }
     model.load_adapter(1, AdapterWeights("sha256:huge", pairs))
     bad = Row(2, [7] * 32, row.block_table, adapter_slot=1)

@@ -65,7 +65,7 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def targets(tiny_model: Path) -> Mapping[str, tuple[int, int]]:
-    return read_spec(tiny_model).lora_targets
+    return read_spec(tiny_model).adapter_targets.linear
 
 
 @pytest.fixture(scope="session")
