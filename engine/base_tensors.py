@@ -1,0 +1,35 @@
+"""Single tensors of a base model by module, for what an adapter computes from them. Knows no adapters."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from torch import Tensor
+
+from engine.modelspec import read_spec
+from engine.tensor_files import TensorFiles
+
+_HEAD = "lm_head.weight"
+
+
+class BaseTensors:
+    """Reads a model folder on demand, from any thread. Its files stay mapped as long as it lives."""
+
+    def __init__(self, folder: Path) -> None:
+        """Raises UnsupportedModel or BadWeights."""
+        spec = read_spec(folder)
+        self._files = TensorFiles(folder, spec.layers_at.partition(".")[0])
+        self._head = f"{spec.names.embedding}.weight" if spec.tie_embeddings else _HEAD
+        self._turned = {f"{name}.weight" for name in spec.linear_modules} if spec.transposed else set()
+
+    def take(self, name: str) -> Tensor | None:
+        """The tensor `name`, a module's ".weight" or ".bias", None where the base has none of that name.
+
+        In the file's own dtype and memory, not to be written to; weights of linear modules are [out, in]
+        in every family, and a tied head is the token table. Raises BadWeights for a damaged file.
+        """
+        name = self._head if name == _HEAD else name
+        if name not in self._files.names:
+            return None
+        tensor = self._files.get(name)
+        return tensor.T if name in self._turned else tensor
