@@ -37,8 +37,9 @@ class EngineConfig:
         or what the pool holds where that is less.
     max_num_seqs: sequences that run at once. max_batched_tokens: tokens computed in one step; those
         of a prompt behind a long context count for more, as they take longer, see engine.budget.
-    max_waiting: requests that may wait. adapter_slots: adapters loaded at once (slot 0, no adapter,
-        is not counted).
+    max_waiting: requests that may wait. adapter_slots: adapters one step may have (slot 0, no adapter,
+        is not counted). adapter_bytes: of all adapters kept in memory, more than have a slot or fewer; None
+        for what adapter_slots of them take at max_lora_rank on all modules, see engine.memory.
     threads: CPU threads of the runner; None leaves the library's choice.
     backend: "native" computes steps in C++, "reference" in torch; "auto" takes the native one where it
         can be built and run, and says so where not.
@@ -63,6 +64,7 @@ class EngineConfig:
     max_batched_tokens: int = 512
     max_waiting: int = 1024
     adapter_slots: int = 8
+    adapter_bytes: int | None = None
     max_lora_rank: int = 64
     prefix_cache: bool = True
     threads: int | None = None
@@ -85,6 +87,7 @@ class EngineConfig:
             "max_waiting": 1,
             "swap_bytes": 0,
             "adapter_slots": 0,
+            "adapter_bytes": 0,
             "max_lora_rank": 1,
             "threads": 1,
         }

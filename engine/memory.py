@@ -1,7 +1,7 @@
 """Where an engine's memory goes, reckoned before any of it is taken: what is left is the KV pool's.
 
     weights     every tensor of the checkpoint as it is held: in `dtype`, or in eight bits and a scale a row
-    adapters    every slot filled, each module at the highest rank
+    adapters    adapter_bytes, or every slot filled, each module at the highest rank
     step        rows of the largest step on their way through a layer, and logits for every sequence
     host        swap_bytes, blocks of preempted sequences
     headroom    the process itself: interpreter, torch, tokenizer, request queues
@@ -36,7 +36,7 @@ def split_memory(config: EngineConfig, spec: ModelSpec) -> MemorySplit:
     """
     split = MemorySplit(
         weights=weight_bytes(config.model, spec, config.dtype, int8=config.weights == "int8"),
-        adapters=config.adapter_slots * _adapter_bytes(spec, config),
+        adapters=adapter_budget(config, spec),
         step=_step_bytes(spec, config),
         host=config.swap_bytes,
         headroom=HEADROOM,
@@ -56,6 +56,14 @@ def split_memory(config: EngineConfig, spec: ModelSpec) -> MemorySplit:
         raise InvalidConfig(f"{given}; {BLOCK_SIZE} tokens of this model take {least}")
     _check_machine(kv, config.swap_bytes)
     return split.with_kv(kv // block * block)
+
+
+def adapter_budget(config: EngineConfig, spec: ModelSpec) -> int:
+    """Bytes that all adapters in memory may take together."""
+    if config.adapter_bytes is not None:
+        return config.adapter_bytes
+    sides = sum(rows + columns for rows, columns in spec.linear_modules.values())
+    return config.adapter_slots * config.max_lora_rank * sides * DTYPE_BYTES[config.dtype]
 
 
 def _check_machine(kv: int, host: int) -> None:
@@ -88,11 +96,6 @@ def _shapes(file: Path) -> dict[str, list[int]]:
             return {name: entry["shape"] for name, entry in header.items() if name != "__metadata__"}
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise BadWeights(f"{file} cannot be read: no safetensors header: {error}") from error
-
-
-def _adapter_bytes(spec: ModelSpec, config: EngineConfig) -> int:
-    sides = sum(rows + columns for rows, columns in spec.linear_modules.values())
-    return sides * config.max_lora_rank * DTYPE_BYTES[config.dtype]
 
 
 def _step_bytes(spec: ModelSpec, config: EngineConfig) -> int:

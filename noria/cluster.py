@@ -88,6 +88,7 @@ def engine_config(model: ModelSettings, folder: Path) -> EngineConfig:
         max_batched_tokens=model.max_batched_tokens,
         max_waiting=model.max_waiting,
         adapter_slots=model.adapter_slots,
+        adapter_bytes=model.adapter_bytes,
         max_lora_rank=model.max_lora_rank,
         prefix_cache=model.prefix_cache,
         policy=model.policy,

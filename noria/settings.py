@@ -100,6 +100,9 @@ class ModelSettings(_Section):
     max_batched_tokens: int = Field(default=512, ge=16)
     max_waiting: int = Field(default=1024, ge=1)
     adapter_slots: int = Field(default=8, ge=1)
+    """Adapters that one step may have; more take turns."""
+    adapter_bytes: Bytes | None = None
+    """Of all adapters in memory; without it what adapter_slots of them take at max_lora_rank."""
     max_lora_rank: int = Field(default=64, ge=1)
     prefix_cache: bool = True
     policy: Literal["max_utilization", "guaranteed_no_evict"] = "max_utilization"

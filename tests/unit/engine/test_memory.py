@@ -62,6 +62,13 @@ def test_a_larger_step_and_more_adapters_leave_less(tiny: Tiny) -> None:
         assert _split(folder, **{**sizes, **change}).kv < kv
 
 
+def test_adapters_take_what_is_set_for_them(tiny: Tiny) -> None:
+    folder = tiny("llama").folder
+    split = _split(folder, memory_bytes=1 << 30, adapter_bytes=12345, adapter_slots=9)
+    assert split.adapters == 12345
+    assert split.kv < _split(folder, memory_bytes=1 << 30, adapter_bytes=0).kv
+
+
 def test_the_pool_alone_can_be_named_too(tiny: Tiny) -> None:
     folder = tiny("llama").folder
     block = read_spec(folder).block_bytes("bfloat16")
