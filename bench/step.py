@@ -112,7 +112,8 @@ def open_model(subject: str, folder: Path, dtype: torch.dtype) -> StepModel:
         )
         model.load(folder)
     for slot in range(1, ADAPTERS + 1):
-        model.load_adapter(slot, random_adapter(spec, 8 if slot % 2 else 16, slot))
+        prepared = model.prepare_adapter(random_adapter(spec, 8 if slot % 2 else 16, slot))
+        model.bind_adapter(slot, prepared)
     return model
 
 

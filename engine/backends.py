@@ -18,6 +18,7 @@ from engine.dtypes import DTYPES
 from engine.errors import InvalidConfig, NativeUnavailable
 from engine.modelspec import ModelSpec
 from engine.native.model import NativeModel
+from engine.ports import PreparedAdapter
 from engine.records import BlockCopy, ScheduledSeq
 from engine.reference import ReferenceModel
 from engine.scores import Scores
@@ -26,7 +27,10 @@ logger = logging.getLogger(__name__)
 
 
 class StepModel(Protocol):
-    """Weights, KV cache and adapter slots of one model. Called from one thread at a time."""
+    """Weights, KV cache and adapter slots of one model.
+
+    Called from one thread at a time, but for prepare_adapter, which any thread may call at any time.
+    """
 
     def scores(self, seqs: Sequence[ScheduledSeq]) -> Scores:
         """Write keys and values of `seqs`; scores of those that sample, in order."""
@@ -34,11 +38,17 @@ class StepModel(Protocol):
     def copy_blocks(self, copies: Sequence[BlockCopy]) -> None:
         """Copy keys and values of whole blocks, one after another."""
 
-    def load_adapter(self, slot: int, weights: AdapterWeights) -> int:
-        """Fill a slot and return its bytes. Raises AdapterTooLarge or AdapterMismatch; it is then empty."""
+    def prepare_adapter(self, weights: AdapterWeights) -> PreparedAdapter:
+        """All checks and packing, on any thread, beside a running step.
 
-    def unload_adapter(self, slot: int) -> int:
-        """Empty a slot and return the bytes it held."""
+        Raises AdapterTooLarge, AdapterMismatch or MemoryError.
+        """
+
+    def bind_adapter(self, slot: int, prepared: PreparedAdapter) -> None:
+        """Give slot 1 or higher to an adapter of this model, whatever it held before; between two steps."""
+
+    def unbind_adapter(self, slot: int) -> None:
+        """Empty a slot, if it is not empty; between two steps."""
 
 
 def open_model(config: EngineConfig, spec: ModelSpec, num_blocks: int) -> StepModel:

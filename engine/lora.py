@@ -18,6 +18,7 @@ from torch import Tensor
 from engine.adapter_weights import AdapterWeights, LoraPair
 from engine.errors import AdapterMismatch, AdapterTooLarge
 from engine.modelspec import ModelSpec
+from engine.ports import PreparedAdapter
 
 Key = tuple[int, str]
 """Layer and group."""
@@ -50,6 +51,19 @@ class Stack:
     owners: tuple[Tensor, ...]
 
 
+@dataclass(frozen=True, slots=True, weakref_slot=True)
+class PreparedLora:
+    """An adapter for slots. modules: name -> A [r, in] and scale * B [out, r] in the model's dtype."""
+
+    digest: str
+    modules: Mapping[str, tuple[Tensor, Tensor]]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all tensors."""
+        return sum(tensor.nbytes for pair in self.modules.values() for tensor in pair)
+
+
 class LoraBatch:
     """The adapters of one step's tokens. Made by LoraSlots.batch."""
 
@@ -80,7 +94,7 @@ class LoraBatch:
 
 
 class LoraSlots:
-    """Adapters by slot number. Owns their tensors from `load` to `unload`, and the stack last used."""
+    """Adapters by slot number. Refers to them from `bind` to `unbind`; owns the stack last used."""
 
     def __init__(self, spec: ModelSpec, max_rank: int, dtype: torch.dtype) -> None:
         self._targets = spec.linear_modules
@@ -89,28 +103,33 @@ class LoraSlots:
         self._layers = [f"{spec.layers_at}.{layer}" for layer in range(spec.num_layers)]
         self._max_rank = max_rank
         self._dtype = dtype
-        self._loaded: dict[int, dict[str, tuple[Tensor, Tensor]]] = {}
+        self._bound: dict[int, PreparedLora] = {}
         self._stack = Stack((), {}, ())
 
-    def load(self, slot: int, weights: AdapterWeights) -> int:
-        """Fill `slot` and return its bytes. Raises AdapterTooLarge or AdapterMismatch; it is then empty."""
-        self.unload(slot)
+    def prepare(self, weights: AdapterWeights) -> PreparedLora:
+        """Changes nothing here: any thread may. Raises AdapterTooLarge or AdapterMismatch."""
         converted = {
             name: fit_pair(self._targets, self._max_rank, self._dtype, weights.digest, name, pair)
             for name, pair in weights.modules.items()
         }
-        self._loaded[slot] = converted
-        return _num_bytes(converted)
+        return PreparedLora(weights.digest, converted)
 
-    def unload(self, slot: int) -> int:
-        """Empty `slot` and return the bytes it held."""
+    def bind(self, slot: int, prepared: PreparedAdapter) -> None:
+        """Give `slot` to an adapter, whatever it held. Raises ValueError for one of another backend."""
+        if not isinstance(prepared, PreparedLora):
+            raise ValueError(f"adapter {prepared.digest!r} was prepared by another backend")
+        self.unbind(slot)
+        self._bound[slot] = prepared
+
+    def unbind(self, slot: int) -> None:
+        """Empty `slot`, if it is not empty."""
         if slot in self._stack.slots:
             self._stack = Stack((), {}, ())
-        return _num_bytes(self._loaded.pop(slot, {}))
+        self._bound.pop(slot, None)
 
     def batch(self, slots: Sequence[int], counts: Sequence[int]) -> LoraBatch | None:
         """slots[i] is the slot of the next counts[i] tokens; None when all of them are 0."""
-        active = tuple(sorted({slot for slot in slots if self._loaded.get(slot)}))
+        active = tuple(sorted({slot for slot in slots if slot in self._bound}))
         if not active:
             return None
         # A stack that holds more than the step needs is used as it is, unless half of it would idle.
@@ -141,7 +160,7 @@ class LoraSlots:
         for module in self._groups[key[1]]:
             first, columns = len(owners), list[Tensor]()
             for slot in slots:
-                pair = self._loaded[slot].get(f"{self._layers[key[0]]}.{module}")
+                pair = self._bound[slot].modules.get(f"{self._layers[key[0]]}.{module}")
                 if pair is not None:
                     rows.append(pair[0])
                     columns.append(pair[1])
@@ -186,7 +205,3 @@ def fit_pair(
     if not bool(a.isfinite().all() and b.isfinite().all()):
         raise AdapterMismatch(f"adapter {digest!r}: {name} has values that are not finite after scaling")
     return a, b
-
-
-def _num_bytes(modules: Mapping[str, tuple[Tensor, Tensor]]) -> int:
-    return sum(tensor.nbytes for pair in modules.values() for tensor in pair)

@@ -14,6 +14,21 @@ if TYPE_CHECKING:
     from engine.adapter_weights import AdapterWeights
 
 
+class PreparedAdapter(Protocol):
+    """An adapter in a backend's own form, in memory: steps and slots share it, nothing changes it.
+
+    Owns its memory, which is freed with the last reference; a slot that it is bound to holds one.
+    """
+
+    @property
+    def digest(self) -> str:
+        """That of the weights it was made of."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes it takes."""
+
+
 class ModelRunner(Protocol):
     """Owns every tensor: weights, KV pool, adapter slots. Called from one thread at a time."""
 

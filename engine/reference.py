@@ -11,10 +11,11 @@ import torch
 from engine.adapter_weights import AdapterWeights
 from engine.attention import create_attention
 from engine.attention.base import SeqSpan
-from engine.lora import LoraSlots
+from engine.lora import LoraSlots, PreparedLora
 from engine.models import load_decoder
 from engine.models.base import ForwardBatch
 from engine.modelspec import ModelSpec
+from engine.ports import PreparedAdapter
 from engine.records import BlockCopy, ScheduledSeq
 from engine.scores import Scores, ranked
 
@@ -41,13 +42,18 @@ class ReferenceModel:
         for copy in copies:
             self._attention.copy_block(copy.source, copy.target)
 
-    def load_adapter(self, slot: int, weights: AdapterWeights) -> int:
+    @torch.inference_mode()
+    def prepare_adapter(self, weights: AdapterWeights) -> PreparedLora:
         """See StepModel."""
-        return self._slots.load(slot, weights)
+        return self._slots.prepare(weights)
 
-    def unload_adapter(self, slot: int) -> int:
+    def bind_adapter(self, slot: int, prepared: PreparedAdapter) -> None:
+        """See StepModel. Raises ValueError for what the reference backend has not prepared."""
+        self._slots.bind(slot, prepared)
+
+    def unbind_adapter(self, slot: int) -> None:
         """See StepModel."""
-        return self._slots.unload(slot)
+        self._slots.unbind(slot)
 
     def _batch(self, seqs: Sequence[ScheduledSeq]) -> ForwardBatch:
         counts = [seq.count for seq in seqs]

@@ -38,6 +38,7 @@ class Runner:
         self._num_blocks = num_blocks
         self._num_host_blocks = num_host_blocks
         self._block_bytes = block_bytes
+        self._adapter_bytes: dict[int, int] = {}
 
     @property
     def num_blocks(self) -> int:
@@ -99,14 +100,18 @@ class Runner:
         """Write keys and values of `seqs`; float32 [S, vocab] for the S of them that sample, in order."""
         return self._model.scores(seqs).logits
 
-    @torch.inference_mode()
     def load_adapter(self, slot: int, weights: AdapterWeights) -> int:
-        """Fill a slot and return its bytes. Raises AdapterTooLarge or AdapterMismatch."""
-        return self._model.load_adapter(slot, weights)
+        """Fill a slot and return its bytes. Raises AdapterTooLarge or AdapterMismatch; it is then empty."""
+        self.unload_adapter(slot)
+        prepared = self._model.prepare_adapter(weights)
+        self._model.bind_adapter(slot, prepared)
+        self._adapter_bytes[slot] = prepared.nbytes
+        return prepared.nbytes
 
     def unload_adapter(self, slot: int) -> int:
         """Empty a slot and return the bytes it held."""
-        return self._model.unload_adapter(slot)
+        self._model.unbind_adapter(slot)
+        return self._adapter_bytes.pop(slot, 0)
 
 
 def build_runner(config: EngineConfig) -> Runner:

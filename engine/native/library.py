@@ -66,8 +66,11 @@ SIGNATURES = {
     "noria_step": (c_int32, (c_void_p, POINTER(Batch))),
     "noria_watch": (None, (c_void_p, POINTER(c_int64))),
     "noria_copy": (None, (c_void_p, c_void_p, c_int32)),
-    "noria_load": (c_int64, (c_void_p, c_int32, c_int32, c_int32, c_int32, c_void_p, c_void_p)),
-    "noria_unload": (c_int64, (c_void_p, c_int32)),
+    "noria_adapter_create": (c_void_p, (c_void_p,)),
+    "noria_adapter_pair": (c_int64, (c_void_p, c_int32, c_int32, c_int32, c_void_p, c_void_p)),
+    "noria_adapter_destroy": (None, (c_void_p,)),
+    "noria_bind": (None, (c_void_p, c_int32, c_void_p)),
+    "noria_unbind": (None, (c_void_p, c_int32)),
 }
 """Functions by name: what they return and take."""
 

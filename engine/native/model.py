@@ -1,6 +1,6 @@
 """A model whose steps run in the native library: sequences of a step in, scores out. Samples nothing.
 
-Owns the library's model: packed weights, KV cache and adapters live and die with this object.
+Owns the library's model: packed weights and KV cache live and die with this object.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ from torch import Tensor
 from engine.adapter_weights import AdapterWeights
 from engine.config import Form
 from engine.errors import NativeUnavailable
-from engine.lora import fit_pair
 from engine.modelspec import ModelSpec
+from engine.native.adapter import AdapterPacker, NativeAdapter
 from engine.native.batch import StepArrays
 from engine.native.build import default_cache
 from engine.native.levels import Level, choose_level
 from engine.native.library import open_library
 from engine.native.spec import library_spec
-from engine.native.weights import Packer, load_weights, module_parts, split_rows
+from engine.native.weights import Packer, load_weights
+from engine.ports import PreparedAdapter
 from engine.records import BlockCopy, ScheduledSeq
 from engine.scores import Scores
 
@@ -63,11 +64,8 @@ class NativeModel:
                 f"head_dim is {spec.head_dim}; the kernels take even ones up to {MAX_HEAD_DIM}"
             )
         self.spec = spec
-        self._targets = spec.linear_modules
-        self._parts = module_parts(spec)
         self._positions = spec.max_position if spec.names.places else None
         self._dtype = dtype
-        self._max_rank = max_rank
         self._num_blocks = num_blocks
         self._groups = len(spec.kv_groups.windows)
         self._memory = self._logits = torch.empty(0, spec.vocab_size)
@@ -77,6 +75,8 @@ class NativeModel:
             num_blocks, threads, weights, kv_cache, choose_level(self._library, level)
         )
         weakref.finalize(self, self._library.noria_destroy, self._handle)
+        self._packer = AdapterPacker(self._library, self._handle, spec, dtype, max_rank)
+        self._bound: dict[int, PreparedAdapter] = {}
 
     def load(self, folder: Path) -> None:
         """Read and pack the weights of `folder`. Raises BadWeights."""
@@ -105,22 +105,20 @@ class NativeModel:
             raise ValueError(f"blocks to copy lie in {found}; the model has 0 .. {self._num_blocks - 1}")
         self._library.noria_copy(self._handle, pairs.ctypes.data, len(copies))
 
-    def load_adapter(self, slot: int, weights: AdapterWeights) -> int:
-        """Fill `slot` and return its bytes. Raises AdapterTooLarge or AdapterMismatch; it is then empty."""
-        self.unload_adapter(slot)
-        total = 0
-        for name, pair in weights.modules.items():
-            try:
-                a, b = fit_pair(self._targets, self._max_rank, self._dtype, weights.digest, name, pair)
-                total += self._load_pair(slot, name, a, b)
-            except BaseException:
-                self.unload_adapter(slot)
-                raise
-        return total
+    def prepare_adapter(self, weights: AdapterWeights) -> NativeAdapter:
+        """See StepModel."""
+        return self._packer.pack(weights)
 
-    def unload_adapter(self, slot: int) -> int:
-        """Empty `slot` and return the bytes it held."""
-        return int(self._library.noria_unload(self._handle, slot))
+    def bind_adapter(self, slot: int, prepared: PreparedAdapter) -> None:
+        """See StepModel. Raises ValueError for what this model has not prepared."""
+        handle = self._packer.handle_of(prepared)
+        self._library.noria_bind(self._handle, slot, handle)
+        self._bound[slot] = prepared
+
+    def unbind_adapter(self, slot: int) -> None:
+        """See StepModel."""
+        self._library.noria_unbind(self._handle, slot)
+        self._bound.pop(slot, None)
 
     def _room(self, rows: int) -> Tensor:
         """Memory for that many rows of logits; torch cuts it slowly, so only where their number changed."""
@@ -129,18 +127,6 @@ class NativeModel:
                 self._memory, self._most_rows = torch.empty(rows, self.spec.vocab_size), rows
             self._logits, self._rows = self._memory[:rows], rows
         return self._logits
-
-    def _load_pair(self, slot: int, name: str, a: Tensor, b: Tensor) -> int:
-        """A module that makes several parts is loaded as one pair for each, all with the same A."""
-        layer, _, module = name.removeprefix(f"{self.spec.layers_at}.").partition(".")
-        a, b, total = a.contiguous(), b.contiguous(), 0
-        for part, rows in split_rows(b, self._parts[module]):
-            pointers = a.data_ptr(), rows.data_ptr()
-            taken = self._library.noria_load(self._handle, slot, int(layer), part, a.shape[0], *pointers)
-            if taken < 0:
-                raise MemoryError(f"no memory for {name} of an adapter")
-            total += int(taken)
-        return total
 
     def _create(self, num_blocks: int, threads: int, weights: Form, kv_cache: Form, level: int) -> int:
         machine = {"level": level, "threads": threads, "num_blocks": num_blocks}

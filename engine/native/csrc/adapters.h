@@ -1,4 +1,4 @@
-// LoRA adapters by slot: the packed A and B of each module they change.
+// LoRA adapters: the packed A and B of each module that one changes, and which of them has which slot.
 #pragma once
 
 #include <cstdint>
@@ -20,33 +20,41 @@ struct Pair {
     bool none() const { return a.weights == nullptr; }
 };
 
-// Owns the memory of its pairs.
-struct Adapter {
-    std::vector<Pair> pairs;  // [layers * kModules]
-    std::vector<std::unique_ptr<Arena>> memory;
-    size_t room = 0;    // left in the last of them
-    int64_t bytes = 0;  // of the matrices
-    int widest = 0;  // columns of the widest padded A
-
-    const Pair& at(int layer, int module) const { return pairs[layer * kModules + module]; }
-};
-
-class Adapters {
+// Owns the memory of its pairs. Filled by one thread while others compute steps, and not changed afterwards.
+class Adapter {
 public:
-    Adapters(int layers, bool float32) : layers_(layers), float32_(float32) {}
+    Adapter(int layers, bool float32) : float32_(float32), pairs_(static_cast<size_t>(layers) * kModules) {}
 
-    // Adds one module to the adapter in `slot`; the bytes that took. Throws std::bad_alloc.
-    int64_t load(int slot, int layer, int module, int rank, int in, int out, const void* a, const void* b);
-    int64_t unload(int slot);
-    // None for slot 0 and for empty slots.
-    const Adapter* find(int slot) const;
+    // Adds one module; the bytes that took. Throws std::bad_alloc.
+    int64_t add(int layer, int module, int rank, int in, int out, const void* a, const void* b);
+
+    const Pair& at(int layer, int module) const { return pairs_[layer * kModules + module]; }
+    // Columns of the widest padded A.
+    int widest() const { return widest_; }
 
 private:
-    Narrow pack(Adapter& adapter, const void* source, int n, int k);
+    Narrow pack(const void* source, int n, int k);
 
-    int layers_;
     bool float32_;
-    std::map<int, Adapter> loaded_;
+    std::vector<Pair> pairs_;  // [layers * kModules]
+    std::vector<std::unique_ptr<Arena>> memory_;
+    size_t room_ = 0;  // left in the last of them
+    int widest_ = 0;
+};
+
+// Adapters by slot. Owns none: whoever binds one keeps it until the slot is empty again.
+class Slots {
+public:
+    void bind(int slot, const Adapter* adapter) { bound_[slot] = adapter; }
+    void unbind(int slot) { bound_.erase(slot); }
+    // None for slot 0 and for empty slots.
+    const Adapter* find(int slot) const {
+        const auto found = bound_.find(slot);
+        return found == bound_.end() ? nullptr : found->second;
+    }
+
+private:
+    std::map<int, const Adapter*> bound_;
 };
 
 }  // namespace noria

@@ -14,6 +14,12 @@ struct noria_model {
     noria::Forward forward;
 };
 
+struct noria_adapter {
+    explicit noria_adapter(const noria::Model& m) : model(m), adapter(m.spec.layers, m.float32) {}
+    const noria::Model& model;
+    noria::Adapter adapter;
+};
+
 int32_t noria_level() { return noria::best_level(); }
 
 float noria_disagreement(int32_t level) { return noria::disagreement(static_cast<noria::Level>(level)); }
@@ -56,14 +62,28 @@ void noria_copy(noria_model* model, const int32_t* pairs, int32_t count) {
     for (int i = 0; i < count; ++i) model->model.copy_block(pairs[2 * i], pairs[2 * i + 1]);
 }
 
-int64_t noria_load(noria_model* model, int32_t slot, int32_t layer, int32_t part, int32_t rank, const void* a,
-                   const void* b) {
+noria_adapter* noria_adapter_create(const noria_model* model) {
     try {
-        noria::Model& m = model->model;
-        return m.adapters.load(slot, layer, part, rank, m.part_in(part), m.part_out(part), a, b);
+        return new noria_adapter(model->model);
+    } catch (const std::bad_alloc&) {
+        return nullptr;
+    }
+}
+
+int64_t noria_adapter_pair(noria_adapter* adapter, int32_t layer, int32_t part, int32_t rank, const void* a,
+                           const void* b) {
+    try {
+        const noria::Model& model = adapter->model;
+        return adapter->adapter.add(layer, part, rank, model.part_in(part), model.part_out(part), a, b);
     } catch (const std::bad_alloc&) {
         return -1;
     }
 }
 
-int64_t noria_unload(noria_model* model, int32_t slot) { return model->model.adapters.unload(slot); }
+void noria_adapter_destroy(noria_adapter* adapter) { delete adapter; }
+
+void noria_bind(noria_model* model, int32_t slot, const noria_adapter* adapter) {
+    model->model.slots.bind(slot, &adapter->adapter);
+}
+
+void noria_unbind(noria_model* model, int32_t slot) { model->model.slots.unbind(slot); }

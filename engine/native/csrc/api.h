@@ -72,6 +72,7 @@ enum noria_kind {
 };
 
 struct noria_model;
+struct noria_adapter;
 
 // The best level that can run here, 0: none. Asks the system for the use of AMX.
 __attribute__((visibility("default"))) int32_t noria_level();
@@ -92,10 +93,15 @@ __attribute__((visibility("default"))) int32_t noria_step(noria_model*, const no
 __attribute__((visibility("default"))) void noria_watch(noria_model*, int64_t* spent);
 // Copies cache blocks in every layer of their group, in order; `pairs` are source and target of each of `count` copies.
 __attribute__((visibility("default"))) void noria_copy(noria_model*, const int32_t* pairs, int32_t count);
+// An adapter that changes nothing yet, for this model and for as long as it lives; null: no memory. It is made
+// and filled by one thread, also while others run steps, and not changed any more once it was bound.
+__attribute__((visibility("default"))) noria_adapter* noria_adapter_create(const noria_model*);
 // A [rank, in] and B [out, rank], scale already in B; copied. Returns the bytes it takes, -1: no memory.
-__attribute__((visibility("default"))) int64_t noria_load(noria_model*, int32_t slot, int32_t layer,
-                                                          int32_t part, int32_t rank, const void* a,
-                                                          const void* b);
-// Returns the bytes freed.
-__attribute__((visibility("default"))) int64_t noria_unload(noria_model*, int32_t slot);
+__attribute__((visibility("default"))) int64_t noria_adapter_pair(noria_adapter*, int32_t layer, int32_t part,
+                                                                  int32_t rank, const void* a, const void* b);
+// It has no slot any more; the model may be gone.
+__attribute__((visibility("default"))) void noria_adapter_destroy(noria_adapter*);
+// Between two steps. An adapter may have several slots; the caller keeps it while it has one.
+__attribute__((visibility("default"))) void noria_bind(noria_model*, int32_t slot, const noria_adapter*);
+__attribute__((visibility("default"))) void noria_unbind(noria_model*, int32_t slot);
 }

@@ -23,7 +23,6 @@ Model::Model(const noria_spec& given, const Kernels& table)
       rotary(given.rotary, given.rotary + given.rotations * given.turned / 2),
       rotary_scales(given.rotary_scales, given.rotary_scales + given.rotations),
       layers(given.layers),
-      adapters(given.layers, float32),
       team(given.threads) {
     for (Layer& layer : layers) layer.experts.resize(given.experts);
     lay_out(nullptr);

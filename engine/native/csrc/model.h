@@ -1,4 +1,4 @@
-// One model: its packed weights, its cache, its adapters, and the work space of a step.
+// One model: its packed weights, its cache, its adapter slots, and the work space of a step.
 #pragma once
 
 #include <memory>
@@ -77,7 +77,7 @@ public:
     Matrix head;
     void* embedding = nullptr;  // none where tied
     void* places = nullptr;     // [places, hidden], none without learned positions
-    Adapters adapters;
+    Slots slots;
     Team team;
 
 private:

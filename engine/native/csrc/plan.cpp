@@ -32,7 +32,7 @@ void Plan::make(const noria_batch& batch) {
     cut_tiles();
     std::vector<Run> runs;
     for (size_t i = 0; i < order_.size(); ++i) {
-        const Adapter* adapter = model_.adapters.find(batch.slots[order_[i]]);
+        const Adapter* adapter = model_.slots.find(batch.slots[order_[i]]);
         if (adapter == nullptr) continue;
         if (runs.empty() || runs.back().adapter != adapter) runs.push_back({adapter, spans[i].row, 0});
         runs.back().rows += spans[i].count;
@@ -116,7 +116,7 @@ void Plan::gather_deltas(const std::vector<Run>& runs) {
                     groups[group].expands.push_back(
                         {&delta, panel, std::min(kExpandPanels, delta.pair->b.panels - panel)});
     }
-    for (const Run& run : runs) rank = std::max(rank, run.adapter->widest);
+    for (const Run& run : runs) rank = std::max(rank, run.adapter->widest());
 }
 
 }  // namespace noria

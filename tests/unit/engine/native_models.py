@@ -34,6 +34,10 @@ class KeptLogits(NativeModel):
     def logits(self, seqs: Sequence[ScheduledSeq]) -> torch.Tensor:
         return self.scores(seqs).logits.clone()
 
+    def adapt(self, slot: int, weights: AdapterWeights) -> None:
+        """Fill a slot."""
+        self.bind_adapter(slot, self.prepare_adapter(weights))
+
 
 def native(folder: Path, *, dtype: str = "float32", **settings: Any) -> KeptLogits:
     """The native model of `folder`, its weights loaded; settings as NativeModel takes them."""

@@ -75,14 +75,14 @@ def test_slot_can_be_filled_anew_while_its_neighbours_stay(
 
 def test_step_without_adapters_does_no_lora_work(tiny: Tiny, adapted: Adapted) -> None:
     slots = LoraSlots(read_spec(tiny("llama").folder), 64, torch.float32)
-    slots.load(1, adapted.weights(1))
+    slots.bind(1, slots.prepare(adapted.weights(1)))
     assert slots.batch([0, 0], [3, 1]) is None
     assert slots.batch([0, 1], [3, 1]) is not None
 
 
 def test_base_rows_are_left_untouched_bit_by_bit(tiny: Tiny, adapted: Adapted) -> None:
     slots = LoraSlots(read_spec(tiny("llama").folder), 64, torch.float32)
-    slots.load(2, adapted.weights(2))
+    slots.bind(2, slots.prepare(adapted.weights(2)))
     batch = slots.batch([0, 2], [3, 2])
     assert batch is not None
     x, y = torch.randn(5, 48), torch.randn(5, 80)

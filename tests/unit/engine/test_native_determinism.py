@@ -35,7 +35,7 @@ def model_of(
     model = native(save_drawn(shape, folder), level=level, threads=threads, **KINDS[kind])
     if adapters:
         for slot, rank in ((1, 4), (2, 16), (3, 7)):
-            model.load_adapter(slot, adapter(model.spec, rank, slot, ALL if slot < 3 else ALL[:3]))
+            model.adapt(slot, adapter(model.spec, rank, slot, ALL if slot < 3 else ALL[:3]))
     return model
 
 

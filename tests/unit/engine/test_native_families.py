@@ -51,7 +51,7 @@ def with_adapters(model: KeptLogits) -> KeptLogits:
     """Slot 1: first and last module, 2: all, 3: the last alone."""
     names = modules(model.spec)
     for slot, (rank, part) in enumerate(((4, [names[0], names[-1]]), (16, names), (7, names[-1:])), start=1):
-        model.load_adapter(slot, adapter(model.spec, rank, slot, part))
+        model.adapt(slot, adapter(model.spec, rank, slot, part))
     return model
 
 
@@ -155,7 +155,7 @@ def test_modules_that_take_no_adapter_are_refused_by_name(tiny: Tiny, name: str,
     model = native(tiny(name).folder)
     pair = LoraPair(torch.zeros(4, 48), torch.zeros(80, 4), 1.0)
     with pytest.raises(AdapterMismatch, match=f"changes module {module}, which the model does not have"):
-        model.load_adapter(1, AdapterWeights("sha256:x", {module: pair}))
+        model.adapt(1, AdapterWeights("sha256:x", {module: pair}))
 
 
 @pytest.mark.parametrize("name", ["gpt2", "opt"])

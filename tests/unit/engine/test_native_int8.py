@@ -86,7 +86,7 @@ def test_deltas_of_adapters_are_computed_on_rows_that_are_not_quantised(
     ours, theirs = native(folder, level=level, weights="int8"), simulated(folder, monkeypatch)
     for slot, rank in ((1, 4), (2, 16)):
         weights = adapter(ours.spec, rank, slot, ALL)
-        ours.load_adapter(slot, weights)
+        ours.adapt(slot, weights)
         theirs.load_adapter(slot, weights)
     rows = make_rows(LENGTHS, 64, seed=4, slots=[0, 1, 2, 1])
     assert_same_numbers(ours.logits(spans(rows)), theirs.logits(spans(rows)))
@@ -154,7 +154,7 @@ def test_a_row_that_is_no_number_spoils_no_other(tmp_path: Path, level: Level, s
         name: LoraPair(torch.full((1, width), scale), torch.full((out, 1), scale), 1.0)
         for name, (out, width) in model.spec.linear_modules.items()
     }
-    model.load_adapter(1, AdapterWeights("sha256:extreme", pairs))
+    model.adapt(1, AdapterWeights("sha256:extreme", pairs))
     rows = make_rows([5, 21, 3, 1], 64, seed=6, slots=[0, 1, 0, 1])
     together = model.logits(spans(rows))
     assert together[[1, 3]].isfinite().all() == (scale < 1.0)

@@ -104,7 +104,7 @@ def test_what_another_sequence_left_in_a_block_is_never_seen(tmp_path: Path, lev
         name: LoraPair(torch.full((1, width), 3e38), torch.full((out, 1), 3e38), 1.0)
         for name, (out, width) in dirty.spec.linear_modules.items()
     }
-    dirty.load_adapter(1, AdapterWeights("sha256:huge", pairs))
+    dirty.adapt(1, AdapterWeights("sha256:huge", pairs))
     (row,) = make_rows([21], 64, seed=6)
     bad = Row(2, [7] * 32, row.block_table, adapter_slot=1)
     assert not dirty.logits((bad.span(0, 32),)).isfinite().any()

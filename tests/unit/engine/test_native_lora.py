@@ -27,7 +27,7 @@ def test_mixed_batch_equals_reference(tiny: Tiny, name: str) -> None:
     ours, theirs = native(tiny(name).folder), reference(tiny(name).folder)
     for slot, (rank, modules) in enumerate(((4, ALL[:3:2]), (8, ALL), (16, ALL[3:])), start=1):
         weights = adapter(ours.spec, rank, slot, modules)
-        ours.load_adapter(slot, weights)
+        ours.adapt(slot, weights)
         theirs.load_adapter(slot, weights)
     rows = make_rows([9, 17, 5, 30, 12, 21, 8], 128, seed=1, slots=[0, 1, 2, 3, 0, 2, 1])
     spans = tuple(row.span(0, len(row.token_ids)) for row in rows)
@@ -39,7 +39,7 @@ def test_bfloat16_adapters_stay_near_float32(tiny: Tiny) -> None:
     narrow, wide = native(folder, dtype="bfloat16"), reference(folder)
     (row,) = make_rows([30], 128, seed=2, slots=[1])
     weights = adapter(narrow.spec, 8, 1, ALL)
-    narrow.load_adapter(1, weights)
+    narrow.adapt(1, weights)
     wide.load_adapter(1, weights)
     got, want = last(narrow, row), wide.logits((row.span(0, 30),))
     assert (got - want).abs().mean() < 0.05 * want.std()
@@ -50,21 +50,20 @@ def test_unloaded_slot_is_the_base_again_to_the_bit(tiny: Tiny) -> None:
     base, adapted = make_rows([20, 20], 128, seed=3, slots=[0, 2])
     adapted.token_ids = base.token_ids
     want = last(model, base)
-    taken = model.load_adapter(2, adapter(model.spec, 8, 1, ALL))
-    assert taken > 0
+    model.adapt(2, adapter(model.spec, 8, 1, ALL))
     assert not torch.allclose(last(model, adapted), want, atol=0.1)
-    assert model.unload_adapter(2) == taken
-    assert model.unload_adapter(2) == 0
-    assert torch.equal(last(model, adapted), want)
+    for _ in range(2):
+        model.unbind_adapter(2)
+        assert torch.equal(last(model, adapted), want)
 
 
 def test_slot_is_filled_anew_while_its_neighbour_stays(tiny: Tiny) -> None:
     model = native(tiny("llama").folder)
     first, second = make_rows([12, 20], 128, seed=4, slots=[1, 2])
-    model.load_adapter(1, adapter(model.spec, 4, 1, ALL))
-    model.load_adapter(2, adapter(model.spec, 8, 2, ALL))
+    model.adapt(1, adapter(model.spec, 4, 1, ALL))
+    model.adapt(2, adapter(model.spec, 8, 2, ALL))
     before = last(model, first, second)
-    model.load_adapter(1, adapter(model.spec, 16, 3, ALL))
+    model.adapt(1, adapter(model.spec, 16, 3, ALL))
     after = last(model, first, second)
     assert torch.equal(before[1], after[1])
     assert not torch.allclose(before[0], after[0], atol=0.1)
@@ -74,19 +73,19 @@ def test_bytes_are_those_of_the_padded_matrices(tiny: Tiny) -> None:
     model = native(tiny("llama").folder, dtype="bfloat16")
     weights = adapter(model.spec, 16, 1, ["self_attn.o_proj"])
     # A [16, 48] and B [48, 16] in panels of 16 columns, in three layers.
-    assert model.load_adapter(1, weights) == 3 * 2 * (16 * 48 + 48 * 16)
+    assert model.prepare_adapter(weights).nbytes == 3 * 2 * (16 * 48 + 48 * 16)
 
 
 def test_adapter_that_overflows_harms_no_other_row(tiny: Tiny) -> None:
     model = native(tiny("llama").folder)
     rows = make_rows([9, 17, 5], 128, seed=5, slots=[1, 2, 0])
-    model.load_adapter(1, adapter(model.spec, 4, 1, ALL))
+    model.adapt(1, adapter(model.spec, 4, 1, ALL))
     want = last(model, *rows)
     huge = {
         name: LoraPair(torch.full((2, width), 3e38), torch.full((out, 2), 3e38), 1.0)
         for name, (out, width) in model.spec.linear_modules.items()
     }
-    model.load_adapter(2, AdapterWeights("sha256:huge", huge))
+    model.adapt(2, AdapterWeights("sha256:huge", huge))
     got = last(model, *rows)
     assert not got[1].isfinite().all()
     assert torch.equal(got[::2], want[::2])
@@ -95,18 +94,16 @@ def test_adapter_that_overflows_harms_no_other_row(tiny: Tiny) -> None:
 def test_rank_over_the_allowed_one_is_refused(tiny: Tiny) -> None:
     model = native(tiny("llama").folder, max_rank=8)
     with pytest.raises(AdapterTooLarge, match="rank 16; at most 8"):
-        model.load_adapter(1, adapter(model.spec, 16, 1, ALL))
-    assert model.unload_adapter(1) == 0
+        model.prepare_adapter(adapter(model.spec, 16, 1, ALL))
 
 
-def test_refused_adapter_leaves_the_slot_empty(tiny: Tiny) -> None:
+def test_what_does_not_fit_is_refused(tiny: Tiny) -> None:
     model = native(tiny("llama").folder)
     good = adapter(model.spec, 4, 1, ALL)
     bad = LoraPair(torch.zeros(4, 47), torch.zeros(48, 4), 1.0)
     weights = AdapterWeights("sha256:x", {**good.modules, "model.layers.2.self_attn.q_proj": bad})
     with pytest.raises(AdapterMismatch, match=r"q_proj has shape \[4, 47\]; the model needs \[4, 48\]"):
-        model.load_adapter(1, weights)
-    assert model.unload_adapter(1) == 0
+        model.prepare_adapter(weights)
 
 
 def test_model_goes_with_its_last_reference(tiny: Tiny) -> None:

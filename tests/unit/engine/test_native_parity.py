@@ -138,10 +138,10 @@ def _fill_cache_with_nan(model: KeptLogits, row: Row) -> None:
         name: LoraPair(torch.full((1, width), 3e38), torch.full((out, 1), 3e38), 1.0)
         for name, (out, width) in spec.linear_modules.items()
     }
-    model.load_adapter(1, AdapterWeights("sha256:huge", pairs))
+    model.adapt(1, AdapterWeights("sha256:huge", pairs))
     bad = Row(2, [7] * 32, row.block_table, adapter_slot=1)
     assert not model.logits((bad.span(0, 32),)).isfinite().all()
-    model.unload_adapter(1)
+    model.unbind_adapter(1)
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ def test_a_row_that_is_not_finite_has_no_best_token(tmp_path: Path, level: Level
         name: LoraPair(torch.full((1, width), 3e38), torch.full((out, 1), 3e38), 1.0)
         for name, (out, width) in model.spec.linear_modules.items()
     }
-    model.load_adapter(1, AdapterWeights("sha256:huge", huge))
+    model.adapt(1, AdapterWeights("sha256:huge", huge))
     rows = make_rows(LENGTHS, 600, seed=2, slots=[0, 1, 0, 1])
     scores = model.scores([row.span(0, len(row.token_ids)) for row in rows])
     assert not scores.logits[1].isfinite().all()

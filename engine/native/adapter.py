@@ -1,0 +1,80 @@
+"""Adapters packed for the native library: made on any thread, beside the steps of a model. Knows no slots."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Mapping
+from ctypes import CDLL
+
+import torch
+from torch import Tensor
+
+from engine.adapter_weights import AdapterWeights
+from engine.lora import fit_pair
+from engine.modelspec import ModelSpec
+from engine.native.library import Part
+from engine.native.weights import module_parts, split_rows
+from engine.ports import PreparedAdapter
+
+
+class NativeAdapter:
+    """One adapter in the library's own form; owns that memory, which is freed with its last reference."""
+
+    def __init__(self, packer: AdapterPacker, library: CDLL, handle: int, digest: str) -> None:
+        """Takes `handle` over."""
+        self.packer = packer
+        self.handle = handle
+        self.digest = digest
+        self.nbytes = 0
+        weakref.finalize(self, library.noria_adapter_destroy, handle)
+
+
+class AdapterPacker:
+    """Makes adapters for one model of the library, which has to live while one is made."""
+
+    def __init__(self, library: CDLL, model: int, spec: ModelSpec, dtype: torch.dtype, max_rank: int) -> None:
+        self._library = library
+        self._model = model
+        self._targets = spec.linear_modules
+        self._parts = _parts_by_name(spec)
+        self._dtype = dtype
+        self._max_rank = max_rank
+
+    @torch.inference_mode()
+    def pack(self, weights: AdapterWeights) -> NativeAdapter:
+        """Raises AdapterTooLarge, AdapterMismatch or MemoryError; nothing is left then."""
+        handle = self._library.noria_adapter_create(self._model)
+        if handle is None:
+            raise MemoryError(f"no memory for adapter {weights.digest!r}")
+        made = NativeAdapter(self, self._library, handle, weights.digest)
+        for name, pair in weights.modules.items():
+            a, b = fit_pair(self._targets, self._max_rank, self._dtype, weights.digest, name, pair)
+            made.nbytes += self._add_pair(made, name, a, b)
+        return made
+
+    def handle_of(self, prepared: PreparedAdapter) -> int:
+        """Raises ValueError for what was prepared by another model."""
+        if not isinstance(prepared, NativeAdapter) or prepared.packer is not self:
+            raise ValueError(f"adapter {prepared.digest!r} was prepared by another model")
+        return prepared.handle
+
+    def _add_pair(self, made: NativeAdapter, name: str, a: Tensor, b: Tensor) -> int:
+        """A module that makes several parts becomes one pair for each, all with the same A."""
+        layer, parts = self._parts[name]
+        a, b, total = a.contiguous(), b.contiguous(), 0
+        for part, rows in split_rows(b, parts):
+            pointers = a.data_ptr(), rows.data_ptr()
+            taken = self._library.noria_adapter_pair(made.handle, layer, part, a.shape[0], *pointers)
+            if taken < 0:
+                raise MemoryError(f"no memory for {name} of adapter {made.digest!r}")
+            total += int(taken)
+        return total
+
+
+def _parts_by_name(spec: ModelSpec) -> dict[str, tuple[int, Mapping[Part, int]]]:
+    """Layer and parts of each linear module of the layers, by its whole name."""
+    return {
+        f"{spec.layers_at}.{layer}.{module}": (layer, parts)
+        for module, parts in module_parts(spec).items()
+        for layer in range(spec.num_layers)
+    }
