@@ -2,15 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from math import prod
 
 import torch
 
 from engine.adapter_weights import AdapterWeights
 from lora.errors import AdapterNotFound
-from lora.folders import remove
-from lora.format import DEFAULT_LIMITS, Limits, check_against, read_adapter
-from lora.store import AdapterStore, local_folder
+from lora.format import DEFAULT_LIMITS, Adapter, Limits, MatchReport, check_against, read_adapter
+from lora.local_disk import LocalDisk
 from lora.weights import load_weights
 
 
@@ -23,42 +22,62 @@ class BaseModel:
     names: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """An adapter on the local disk that fits the base model. nbytes: what its weights will take in memory."""
+
+    adapter: Adapter
+    report: MatchReport
+    nbytes: int
+
+
 class AdapterLoader:
-    """Loads adapters of one base model from a store, by way of a local folder of fetched copies."""
+    """Loads adapters of one base model, by way of the local disk."""
 
     def __init__(
         self,
-        store: AdapterStore,
-        cache: Path,
+        disk: LocalDisk,
         base: BaseModel,
         *,
         max_rank: int,
         dtype: torch.dtype,
         limits: Limits = DEFAULT_LIMITS,
     ) -> None:
-        self._store, self._cache, self._base = store, cache, base
+        self._disk, self._base = disk, base
         self._max_rank, self._dtype, self._limits = max_rank, dtype, limits
 
     def load(self, digest: str, *, force: bool = False) -> AdapterWeights:
-        """Weights ready for a slot. `force` accepts an adapter of another base.
+        """Both steps. Raises what they raise."""
+        return self.read(self.fit(digest, force=force))
 
-        Raises what the store, read_adapter, check_against and load_weights raise.
+    def fit(self, digest: str, *, force: bool = False) -> Fitted:
+        """Fetch an adapter and match it with the base. `force` accepts an adapter of another base.
+
+        Raises what the store, read_adapter and check_against raise.
         """
         try:
-            return self._load(digest, force)
-        except (
-            FileNotFoundError,
-            AdapterNotFound,
-        ):  # another replica on this machine dropped the local copy meanwhile
-            return self._load(digest, force)
+            return self._fit(digest, force)
+        except (FileNotFoundError, AdapterNotFound):  # another process dropped the copy meanwhile
+            return self._fit(digest, force)
+
+    def read(self, fitted: Fitted) -> AdapterWeights:
+        """Its weights, ready for the engine. Raises what the store and load_weights raise."""
+        digest = fitted.adapter.digest
+        with self._disk.reading(digest):
+            try:
+                return load_weights(fitted.adapter, fitted.report, self._dtype)
+            except FileNotFoundError:  # as above, since it was fitted
+                self._disk.fetch(digest)
+                return load_weights(fitted.adapter, fitted.report, self._dtype)
 
     def forget(self, digest: str) -> None:
         """Remove the local copy; the store keeps its own."""
-        remove(local_folder(digest, self._cache))
+        self._disk.forget(digest)
 
-    def _load(self, digest: str, force: bool) -> AdapterWeights:
-        folder = self._store.fetch(digest, self._cache)
-        adapter = read_adapter(folder, limits=self._limits, known_digest=digest)
+    def _fit(self, digest: str, force: bool) -> Fitted:
+        with self._disk.reading(digest):
+            folder = self._disk.fetch(digest)
+            adapter = read_adapter(folder, limits=self._limits, known_digest=digest)
         report = check_against(
             adapter,
             self._base.targets,
@@ -67,4 +86,5 @@ class AdapterLoader:
             max_rank=self._max_rank,
             force=force,
         )
-        return load_weights(adapter, report, self._dtype)
+        elements = sum(prod(tensor.shape) for tensor in adapter.tensors.values())
+        return Fitted(adapter, report, elements * self._dtype.itemsize)

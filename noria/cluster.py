@@ -65,6 +65,7 @@ def app_config(settings: Settings, url: str, folders: Mapping[str, Path]) -> App
         cache_root=settings.cache_root,
         spool_dir=settings.data / "spool",
         adapter_roots=settings.adapter_roots,
+        adapter_disk_bytes=settings.store.disk_bytes,
         admin_key=settings.server.admin_key,
         require_api_key=settings.server.require_api_key,
         host=settings.server.host,

@@ -76,6 +76,8 @@ class StoreSettings(_Section):
 
     root: Path | None = None
     adapter_roots: tuple[Path, ...] = ()
+    disk_bytes: Bytes = 32 << 30
+    """Of the copies of adapters that a machine keeps; those unused for longest are removed."""
 
 
 class ModelSettings(_Section):

@@ -16,6 +16,7 @@ from engine.modelspec import read_spec
 from engine.records import TokenEvent
 from lora.format import base_digest
 from lora.loader import AdapterLoader, BaseModel
+from lora.local_disk import LocalDisk
 from lora.residency import Residency
 from lora.store import FileStore
 from serve.config import AppConfig, ModelConfig
@@ -64,9 +65,10 @@ def _loader(config: AppConfig, model: ModelConfig) -> AdapterLoader:
         digest=base_digest(model.folder),
         names=(model.name, str(model.folder), *model.aliases),
     )
+    disk = LocalDisk(FileStore(config.store_root), config.cache_root / "adapters", config.adapter_disk_bytes)
+    disk.trim()
     return AdapterLoader(
-        FileStore(config.store_root),
-        config.cache_root / "adapters",
+        disk,
         base,
         max_rank=model.engine.max_lora_rank,
         dtype=getattr(torch, model.engine.dtype),

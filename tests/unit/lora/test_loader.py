@@ -9,6 +9,7 @@ import torch
 
 from lora.errors import NotInStore, WrongBase
 from lora.loader import AdapterLoader, BaseModel
+from lora.local_disk import LocalDisk
 from lora.store import FileStore, local_folder
 
 Make = Callable[..., AdapterLoader]
@@ -23,7 +24,8 @@ def store(tmp_path: Path) -> FileStore:
 def loader(store: FileStore, tmp_path: Path, targets: Mapping[str, tuple[int, int]]) -> Make:
     def make(*names: str) -> AdapterLoader:
         base = BaseModel(targets=targets, digest="sha256:" + "b" * 64, names=names)
-        return AdapterLoader(store, tmp_path / "cache", base, max_rank=64, dtype=torch.bfloat16)
+        disk = LocalDisk(store, tmp_path / "cache", 1 << 30)
+        return AdapterLoader(disk, base, max_rank=64, dtype=torch.bfloat16)
 
     return make
 
