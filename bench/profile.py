@@ -29,7 +29,7 @@ from bench.report import markdown, write_json
 from bench.stopwatch import Place, Stopwatch
 from engine import Engine, EngineConfig, Request, SamplingParams, read_spec
 from engine.attention.reference import ReferenceAttention
-from engine.lora import LoraBatch
+from engine.models.adapter_batch import AdapterBatch
 from engine.models.linear import DenseLinear, PackedLinear
 from engine.models.mlp import GatedMLP
 from engine.models.norms import RMSNorm
@@ -61,7 +61,7 @@ PLACES = (
     Place(PackedLinear, "__call__", "linear"),
     Place(DenseLinear, "__call__", "linear"),
     Place(ReferenceAttention, "attend", "attention"),
-    Place(LoraBatch, "add_delta", "adapters"),
+    Place(AdapterBatch, "linear", "adapters"),
 )
 
 

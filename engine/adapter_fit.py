@@ -1,4 +1,4 @@
-"""What an adapter holds beside its pairs, checked against the model and brought to the backend's dtype.
+"""What an adapter holds, checked against the model and brought to the backend's dtype.
 
 Both backends take it from here, so that they refuse the same things in the same words. Knows no slots.
 """
@@ -11,13 +11,15 @@ import torch
 from torch import Tensor
 
 from engine.adapter_targets import HEAD, AdapterTargets
-from engine.adapter_weights import AdapterWeights, Affine, EmbeddingDelta, NormWeights, TokenRows
+from engine.adapter_weights import AdapterWeights, Affine, EmbeddingDelta, LoraPair, NormWeights, TokenRows
 from engine.errors import AdapterMismatch, AdapterTooLarge
 
 
 @dataclass(frozen=True, slots=True)
 class AdapterFit:
-    """The adapter `digest` for a model with these targets. All methods raise AdapterMismatch.
+    """The adapter `digest` for a model with these targets.
+
+    All methods raise AdapterMismatch, and AdapterTooLarge where ranks are looked at.
 
     max_rank: of a pair, by the engine's settings.
     """
@@ -26,6 +28,22 @@ class AdapterFit:
     targets: AdapterTargets
     dtype: torch.dtype
     max_rank: int
+
+    def whole(self, weights: AdapterWeights) -> AdapterWeights:
+        """All of it, with the scales within B."""
+        self.check_combination(weights)
+        embedding = weights.embedding and self.embedding(weights.embedding)
+        return AdapterWeights(
+            self.digest,
+            {name: LoraPair(*self.pair(name, pair), 1.0) for name, pair in weights.modules.items()},
+            affine={name: Affine(*self.affine(name, given)) for name, given in weights.affine.items()},
+            norms={name: NormWeights(*self.norm(name, given)) for name, given in weights.norms.items()},
+            embedding=embedding and EmbeddingDelta(embedding[0], embedding[1], 1.0, embedding[2]),
+            table=None if weights.table is None else self.matrix("the token table", weights.table),
+            head=None if weights.head is None else self.matrix("the head's matrix", weights.head),
+            tokens=weights.tokens and TokenRows(*self.tokens(weights.tokens), weights.tokens.in_head),
+            invocation=weights.invocation,
+        )
 
     def check_combination(self, weights: AdapterWeights) -> None:
         """Refuse what contradicts itself: the head replaced, or its rows, and changed as well."""
@@ -38,12 +56,19 @@ class AdapterFit:
         if own_rows and (changed or weights.head is not None):
             raise self._error(f"rows of tokens are meant for {HEAD} too, which is changed itself")
 
+    def pair(self, name: str, pair: LoraPair) -> tuple[Tensor, Tensor]:
+        """A [r, in] and scale * B [out, r] of linear module `name`."""
+        out, width = self._linear(name)
+        rank = self._checked_rank(pair.a)
+        b = pair.b.to(torch.float32) * pair.scale
+        return (
+            self._fitted(f"A of {name}", pair.a, (rank, width), self.dtype),
+            self._fitted(f"B of {name}", b, (out, rank), self.dtype),
+        )
+
     def affine(self, name: str, affine: Affine) -> tuple[Tensor | None, Tensor | None]:
         """Gain and shift of linear module `name`, float32 [out]."""
-        shape = self.targets.linear.get(name)
-        if shape is None:
-            raise self._error(f"changes module {name}, which the model does not have")
-        wanted = shape[:1]
+        wanted = self._linear(name)[:1]
         return (
             self._optional(f"the gain of {name}", affine.gain, wanted),
             self._optional(f"the shift of {name}", affine.shift, wanted),
@@ -67,10 +92,8 @@ class AdapterFit:
         return self._fitted(label, matrix, (self.targets.vocab, self.targets.hidden), self.dtype)
 
     def embedding(self, delta: EmbeddingDelta) -> tuple[Tensor, Tensor, Tensor | None]:
-        """A [r, vocab], scale * B [hidden, r] and the float32 gain [hidden]. Raises AdapterTooLarge."""
-        rank, name = delta.a.shape[0], self.targets.embedding
-        if rank > self.max_rank:
-            raise AdapterTooLarge(self.digest, rank, self.max_rank)
+        """A [r, vocab], scale * B [hidden, r] and the float32 gain [hidden]."""
+        rank, name = self._checked_rank(delta.a), self.targets.embedding
         a = self._fitted(f"A of {name}", delta.a, (rank, self.targets.vocab), self.dtype)
         b = delta.b.to(torch.float32) * delta.scale
         return (
@@ -94,6 +117,18 @@ class AdapterFit:
             raise self._error("ids of tokens do not ascend")
         rows = self._fitted("rows of tokens", tokens.rows, (len(ids), self.targets.hidden), self.dtype)
         return ids, rows
+
+    def _linear(self, name: str) -> tuple[int, int]:
+        shape = self.targets.linear.get(name)
+        if shape is None:
+            raise self._error(f"changes module {name}, which the model does not have")
+        return shape
+
+    def _checked_rank(self, a: Tensor) -> int:
+        rank = a.shape[0]
+        if rank > self.max_rank:
+            raise AdapterTooLarge(self.digest, rank, self.max_rank)
+        return rank
 
     def _optional(self, label: str, tensor: Tensor | None, shape: tuple[int, ...]) -> Tensor | None:
         return None if tensor is None else self._fitted(label, tensor, shape, torch.float32)

@@ -102,7 +102,6 @@ class _Decoder:
             positions=_positions(texts),
             rows=torch.arange(len(ids)),
             attention=self._attention.plan(_spans(texts)),
-            lora=None,
         )
         return self._decoder.hidden(batch, self._attention)
 

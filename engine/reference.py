@@ -11,8 +11,8 @@ import torch
 from engine.adapter_weights import AdapterWeights
 from engine.attention import create_attention
 from engine.attention.base import SeqSpan
-from engine.lora import LoraSlots, PreparedLora
 from engine.models import load_decoder
+from engine.models.adapter_slots import AdapterSlots, FittedAdapter
 from engine.models.base import ForwardBatch
 from engine.modelspec import ModelSpec
 from engine.ports import PreparedAdapter
@@ -29,7 +29,7 @@ class ReferenceModel:
         """Reads the weights of `folder`. Raises BadWeights."""
         self._decoder = load_decoder(folder, spec, dtype)
         self._attention = create_attention("reference", spec, num_blocks, dtype)
-        self._slots = LoraSlots(spec, max_rank, dtype)
+        self._slots = AdapterSlots(spec, max_rank, dtype)
 
     @torch.inference_mode()
     def scores(self, seqs: Sequence[ScheduledSeq]) -> Scores:
@@ -43,7 +43,7 @@ class ReferenceModel:
             self._attention.copy_block(copy.source, copy.target)
 
     @torch.inference_mode()
-    def prepare_adapter(self, weights: AdapterWeights) -> PreparedLora:
+    def prepare_adapter(self, weights: AdapterWeights) -> FittedAdapter:
         """See StepModel."""
         return self._slots.prepare(weights)
 
@@ -58,12 +58,15 @@ class ReferenceModel:
     def _batch(self, seqs: Sequence[ScheduledSeq]) -> ForwardBatch:
         counts = [seq.count for seq in seqs]
         ends = torch.tensor(counts).cumsum(0) - 1
+        rows = ends[torch.tensor([seq.samples for seq in seqs])]
+        adapters = self._slots.batch([seq.adapter_slot for seq in seqs], counts)
         return ForwardBatch(
             token_ids=torch.tensor(
                 list(chain.from_iterable(seq.token_ids[seq.start : seq.start + seq.count] for seq in seqs))
             ),
             positions=torch.cat([torch.arange(seq.start, seq.start + seq.count) for seq in seqs]),
-            rows=ends[torch.tensor([seq.samples for seq in seqs])],
+            rows=rows,
             attention=self._attention.plan([SeqSpan(seq.start, seq.count, seq.block_table) for seq in seqs]),
-            lora=self._slots.batch([seq.adapter_slot for seq in seqs], counts),
+            adapters=adapters,
+            adapters_at_rows=None if adapters is None else adapters.at(rows),
         )

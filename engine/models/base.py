@@ -8,7 +8,7 @@ from typing import Protocol
 from torch import Tensor
 
 from engine.attention.base import AttentionBackend, AttentionPlan
-from engine.lora import LoraBatch
+from engine.models.adapter_batch import AdapterBatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,14 +16,16 @@ class ForwardBatch:
     """Tokens of all sequences of a step, one after another.
 
     token_ids, positions: int64 [T]. rows: int64 [S], the tokens whose logits are wanted.
-    attention: how these tokens see the cache. lora: None when no token has an adapter.
+    attention: how these tokens see the cache. adapters: of all tokens, and of those in rows; None when no
+    token has one.
     """
 
     token_ids: Tensor
     positions: Tensor
     rows: Tensor
     attention: AttentionPlan
-    lora: LoraBatch | None
+    adapters: AdapterBatch | None = None
+    adapters_at_rows: AdapterBatch | None = None
 
 
 class Decoder(Protocol):

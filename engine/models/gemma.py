@@ -16,7 +16,7 @@ from engine.models.base import ForwardBatch
 from engine.models.checkpoint import Checkpoint
 from engine.models.llama import gated_mlp, rotary_attention
 from engine.models.mlp import MLP
-from engine.models.norms import Norm, offset_rms_norm
+from engine.models.norms import AdaptedNorm, offset_rms_norm
 from engine.models.rope import Angles
 from engine.models.self_attention import SelfAttention
 from engine.models.stack import Rotations, StackedDecoder, TokenEmbedding, make_head
@@ -27,18 +27,20 @@ from engine.modelspec import ModelSpec
 class SandwichLayer:
     """Attention and MLP, each between two norms and around a residual."""
 
-    before_attention: Norm
+    before_attention: AdaptedNorm
     attention: SelfAttention
-    after_attention: Norm
-    before_mlp: Norm
+    after_attention: AdaptedNorm
+    before_mlp: AdaptedNorm
     mlp: MLP
-    after_mlp: Norm
+    after_mlp: AdaptedNorm
 
     def __call__(
         self, x: Tensor, angles: Angles | None, batch: ForwardBatch, attention: AttentionBackend
     ) -> Tensor:
-        x = x + self.after_attention(self.attention(self.before_attention(x), angles, batch, attention))
-        return x + self.after_mlp(self.mlp(self.before_mlp(x), batch.lora))
+        own = batch.adapters
+        seen = self.attention(self.before_attention(x, own), angles, batch, attention)
+        x = x + self.after_attention(seen, own)
+        return x + self.after_mlp(self.mlp(self.before_mlp(x, own), own), own)
 
 
 def build(spec: ModelSpec, weights: Checkpoint, dtype: torch.dtype) -> StackedDecoder:
@@ -48,16 +50,14 @@ def build(spec: ModelSpec, weights: Checkpoint, dtype: torch.dtype) -> StackedDe
         embed=TokenEmbedding(embedding, spec.embedding_scale),
         rotations=Rotations(spec, dtype),
         layers=[_layer(spec, layer, weights) for layer in range(spec.num_layers)],
-        norm=offset_rms_norm(weights, spec.names.final_norm, spec.hidden_size, spec.rms_norm_eps),
+        norm=AdaptedNorm(weights, spec, spec.names.final_norm, offset_rms_norm),
         head=make_head(spec, weights, embedding),
     )
 
 
 def _layer(spec: ModelSpec, layer: int, weights: Checkpoint) -> SandwichLayer:
-    def norm(name: str) -> Norm:
-        return offset_rms_norm(
-            weights, f"{spec.layers_at}.{layer}.{name}", spec.hidden_size, spec.rms_norm_eps
-        )
+    def norm(name: str) -> AdaptedNorm:
+        return AdaptedNorm(weights, spec, f"{spec.layers_at}.{layer}.{name}", offset_rms_norm)
 
     return SandwichLayer(
         before_attention=norm(spec.names.before_attention),

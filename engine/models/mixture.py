@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from engine.layer_modules import ExpertSpec
-from engine.lora import LoraBatch
+from engine.models.adapter_batch import AdapterBatch
 from engine.models.checkpoint import Checkpoint
 from engine.models.linear import Linear, make_linear
 from engine.models.llama import build_with
@@ -32,7 +32,7 @@ class Mixture:
         self._router = router
         self._pairs = pairs
 
-    def __call__(self, x: Tensor, lora: LoraBatch | None) -> Tensor:
+    def __call__(self, x: Tensor, adapters: AdapterBatch | None) -> Tensor:
         shares, chosen = self._route(x)
         order = chosen.flatten().argsort(stable=True)
         counts = chosen.flatten().bincount(minlength=len(self._pairs)).tolist()

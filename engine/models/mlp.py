@@ -9,10 +9,10 @@ from typing import TypeAlias
 from torch import Tensor
 from torch.nn import functional as F
 
-from engine.lora import LoraBatch
+from engine.models.adapter_batch import AdapterBatch
 from engine.models.projection import Projection
 
-MLP: TypeAlias = Callable[[Tensor, LoraBatch | None], Tensor]
+MLP: TypeAlias = Callable[[Tensor, AdapterBatch | None], Tensor]
 
 ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
     "silu": F.silu,
@@ -31,9 +31,9 @@ class GatedMLP:
         self._gate_up = gate_up
         self._down = down
 
-    def __call__(self, x: Tensor, lora: LoraBatch | None) -> Tensor:
-        gate, up = self._gate_up(x, lora).chunk(2, dim=-1)
-        return self._down(self._activation(gate) * up, lora)
+    def __call__(self, x: Tensor, adapters: AdapterBatch | None) -> Tensor:
+        gate, up = self._gate_up(x, adapters).chunk(2, dim=-1)
+        return self._down(self._activation(gate) * up, adapters)
 
 
 class PlainMLP:
@@ -44,5 +44,5 @@ class PlainMLP:
         self._up = up
         self._down = down
 
-    def __call__(self, x: Tensor, lora: LoraBatch | None) -> Tensor:
-        return self._down(self._activation(self._up(x, lora)), lora)
+    def __call__(self, x: Tensor, adapters: AdapterBatch | None) -> Tensor:
+        return self._down(self._activation(self._up(x, adapters)), adapters)

@@ -1,13 +1,14 @@
-"""The modules of one group as one product, and the deltas its adapters add."""
+"""The modules of one group as one product, and what adapters make of it."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from engine.lora import LoraBatch
+from engine.models.adapter_batch import AdapterBatch
 from engine.models.checkpoint import Checkpoint
 from engine.models.linear import make_linear
+from engine.models.module_groups import layer_group
 from engine.modelspec import ModelSpec
 
 
@@ -24,23 +25,22 @@ class Projection:
         transposed: bool = False,
     ) -> None:
         """transposed: the checkpoint keeps [in, out]."""
-        self._layer = layer
-        self._group = group
+        self._group = layer_group(spec, layer, group)
         shapes = spec.module_shapes()
         matrices, biases = [], []
-        for module in spec.groups[group]:
-            name, shape = f"{spec.layers_at}.{layer}.{module}", shapes[module]
+        for name, module in zip(self._group.names, spec.groups[group], strict=True):
+            shape = shapes[module]
             stored = weights.take(f"{name}.weight", shape[::-1] if transposed else shape)
             matrices.append(stored.T.contiguous() if transposed else stored)
             if bias:
                 biases.append(weights.take(f"{name}.bias", shape[:1]))
         self._linear = make_linear(joined(matrices), joined(biases) if bias else None)
 
-    def __call__(self, x: Tensor, lora: LoraBatch | None) -> Tensor:
+    def __call__(self, x: Tensor, adapters: AdapterBatch | None) -> Tensor:
         """x [T, in] -> [T, out of all modules]."""
         y = self._linear(x)
-        if lora is not None:
-            lora.add_delta(self._layer, self._group, x, y)
+        if adapters is not None:
+            adapters.linear(self._group, x, y)
         return y
 
 

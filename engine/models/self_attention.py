@@ -36,11 +36,11 @@ class SelfAttention:
     def __call__(
         self, x: Tensor, angles: Angles | None, batch: ForwardBatch, attention: AttentionBackend
     ) -> Tensor:
-        parts = torch.split(self._qkv(x, batch.lora), self._widths, dim=-1)
+        parts = torch.split(self._qkv(x, batch.adapters), self._widths, dim=-1)
         q, k, v = (part.view(len(x), -1, self._head_dim) for part in parts)
         if self._head_norms is not None:
             q, k = self._head_norms[0](q), self._head_norms[1](k)
         if angles is not None:
             q, k = rotate(q, *angles), rotate(k, *angles)
         seen = attention.attend(self._layer, q, k, v, batch.attention)
-        return self._out(seen.flatten(1), batch.lora)
+        return self._out(seen.flatten(1), batch.adapters)

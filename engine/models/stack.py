@@ -11,11 +11,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from engine.attention.base import AttentionBackend
+from engine.models.adapter_batch import AdapterBatch
 from engine.models.base import ForwardBatch
 from engine.models.checkpoint import Checkpoint
 from engine.models.linear import Linear, make_linear
 from engine.models.mlp import MLP
-from engine.models.norms import Norm
+from engine.models.norms import AdaptedNorm
 from engine.models.rope import Angles, Rope
 from engine.models.self_attention import SelfAttention
 from engine.modelspec import ModelSpec
@@ -33,16 +34,16 @@ class Layer(Protocol):
 class PreNormLayer:
     """Attention and MLP, each behind its norm and around a residual."""
 
-    before_attention: Norm
+    before_attention: AdaptedNorm
     attention: SelfAttention
-    before_mlp: Norm
+    before_mlp: AdaptedNorm
     mlp: MLP
 
     def __call__(
         self, x: Tensor, angles: Angles | None, batch: ForwardBatch, attention: AttentionBackend
     ) -> Tensor:
-        x = x + self.attention(self.before_attention(x), angles, batch, attention)
-        return x + self.mlp(self.before_mlp(x), batch.lora)
+        x = x + self.attention(self.before_attention(x, batch.adapters), angles, batch, attention)
+        return x + self.mlp(self.before_mlp(x, batch.adapters), batch.adapters)
 
 
 class Rotations:
@@ -66,8 +67,10 @@ class Head:
     linear: Linear
     softcap: float | None
 
-    def __call__(self, x: Tensor) -> Tensor:
+    def __call__(self, x: Tensor, adapters: AdapterBatch | None) -> Tensor:
         logits = self.linear(x)
+        if adapters is not None:
+            adapters.head(x, logits)
         if self.softcap is not None:
             logits = torch.tanh(logits / self.softcap) * self.softcap
         return logits.to(torch.float32)
@@ -80,7 +83,7 @@ class StackedDecoder:
     embed: Callable[[ForwardBatch], Tensor]
     rotations: Rotations | None
     layers: Sequence[Layer]
-    norm: Norm
+    norm: AdaptedNorm
     head: Head
 
     def hidden(self, batch: ForwardBatch, attention: AttentionBackend) -> Tensor:
@@ -89,11 +92,11 @@ class StackedDecoder:
         angles = [None] * len(self.layers) if self.rotations is None else self.rotations(batch.positions)
         for layer, own in zip(self.layers, angles, strict=True):
             x = layer(x, own, batch, attention)
-        return self.norm(x[batch.rows])
+        return self.norm(x[batch.rows], batch.adapters_at_rows)
 
     def forward(self, batch: ForwardBatch, attention: AttentionBackend) -> Tensor:
         """See Decoder."""
-        return self.head(self.hidden(batch, attention))
+        return self.head(self.hidden(batch, attention), batch.adapters_at_rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +107,7 @@ class TokenEmbedding:
     scale: float = 1.0
 
     def __call__(self, batch: ForwardBatch) -> Tensor:
-        rows = F.embedding(batch.token_ids, self.table)
+        rows = embedded(batch, self.table)
         return rows if self.scale == 1.0 else rows * torch.tensor(self.scale, dtype=rows.dtype)
 
 
@@ -118,7 +121,15 @@ class PositionedEmbedding:
 
     def __call__(self, batch: ForwardBatch) -> Tensor:
         places = F.embedding(batch.positions + self.offset, self.positions)
-        return F.embedding(batch.token_ids, self.table) + places
+        return embedded(batch, self.table) + places
+
+
+def embedded(batch: ForwardBatch, table: Tensor) -> Tensor:
+    """Rows of the table of tokens, or what adapters have in their place."""
+    rows = F.embedding(batch.token_ids, table)
+    if batch.adapters is not None:
+        batch.adapters.embed(batch.token_ids, rows)
+    return rows
 
 
 def make_head(spec: ModelSpec, weights: Checkpoint, embedding: Tensor) -> Head:

@@ -9,8 +9,8 @@ from ctypes import CDLL
 import torch
 from torch import Tensor
 
+from engine.adapter_fit import AdapterFit
 from engine.adapter_weights import AdapterWeights
-from engine.lora import fit_pair
 from engine.modelspec import ModelSpec
 from engine.native.library import Part
 from engine.native.weights import module_parts, split_rows
@@ -35,7 +35,7 @@ class AdapterPacker:
     def __init__(self, library: CDLL, model: int, spec: ModelSpec, dtype: torch.dtype, max_rank: int) -> None:
         self._library = library
         self._model = model
-        self._targets = spec.linear_modules
+        self._targets = spec.adapter_targets
         self._parts = _parts_by_name(spec)
         self._dtype = dtype
         self._max_rank = max_rank
@@ -47,8 +47,9 @@ class AdapterPacker:
         if handle is None:
             raise MemoryError(f"no memory for adapter {weights.digest!r}")
         made = NativeAdapter(self, self._library, handle, weights.digest)
+        fit = AdapterFit(weights.digest, self._targets, self._dtype, self._max_rank)
         for name, pair in weights.modules.items():
-            a, b = fit_pair(self._targets, self._max_rank, self._dtype, weights.digest, name, pair)
+            a, b = fit.pair(name, pair)
             made.nbytes += self._add_pair(made, name, a, b)
         return made
 
