@@ -10,7 +10,14 @@ from psycopg.types.json import Jsonb
 from db.database import Connection, Database
 from db.errors import Conflict
 from db.query import all_rows, load, one_row
-from db.rows import AdapterEventRow, AdapterRow, BaseModelRow, EndpointRow, Json, RegistryRows
+from db.rows import (
+    AdapterEventRow,
+    AdapterRow,
+    BaseModelRow,
+    EndpointRow,
+    Json,
+    RegistryRows,
+)
 
 _Q = load("registry")
 _REPEATABLE = b"SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY"
@@ -127,29 +134,79 @@ def register_adapter(
     return row
 
 
-def replace_adapter(
+def publish_adapter(
     db: Database,
     adapter_id: str,
     *,
     digest: str,
+    base_model: str,
     store_uri: str,
     config: Json,
     size_bytes: int,
+    pinned: bool = False,
+    replace: bool = False,
     actor: str | None = None,
-) -> AdapterRow:
-    """Give an ad hoc adapter new weights under its id; the event holds both digests.
+) -> bool:
+    """Let clients name these weights by `adapter_id`; a new name is an ad hoc adapter.
+
+    False, and nothing has changed, where the name is loaded already and `replace` does not allow another
+    version: of several callers at once one gets True. `pinned` adds a pin and takes none away.
 
     Raises:
-        InvalidValue: the adapter belongs to an endpoint, so its version is fixed.
-        NotFound: no such adapter.
+        Conflict: the name belongs to an endpoint or base model.
+        InvalidValue: the name is a version of an endpoint with another digest, or of another base model.
+        NotFound: no such base model.
     """
-    values = {"digest": digest, "store_uri": store_uri, "config": Jsonb(dict(config)), "bytes": size_bytes}
-    return _changed(db, "replace_adapter", adapter_id, actor, values)
+    values = {
+        "id": adapter_id,
+        "digest": digest,
+        "base_model": base_model,
+        "store_uri": store_uri,
+        "config": Jsonb(dict(config)),
+        "bytes": size_bytes,
+        "pinned": pinned,
+        "replace": replace,
+    }
+    with db.transaction(actor=actor) as connection:
+        return connection.execute(_Q["publish_adapter"], values).fetchone() is not None
 
 
 def set_loaded(db: Database, adapter_id: str, loaded: bool, *, actor: str | None = None) -> AdapterRow:
     """Let clients name the adapter by its own id, or no longer; its part in an endpoint stays."""
     return _changed(db, "set_loaded", adapter_id, actor, {"loaded": loaded})
+
+
+def set_pinned(db: Database, adapter_id: str, pinned: bool, *, actor: str | None = None) -> AdapterRow:
+    """Have every replica keep the adapter resident, or no longer. It ends when the adapter is served no more.
+
+    Raises:
+        IllegalTransition: it is neither loaded nor part of an endpoint's traffic.
+        NotFound: no such adapter.
+    """
+    return _changed(db, "set_pinned", adapter_id, actor, {"pinned": pinned})
+
+
+def page(
+    db: Database,
+    *,
+    limit: int,
+    after: str | None = None,
+    endpoint: str | None = None,
+    status: str | None = None,
+    base_model: str | None = None,
+    loaded: bool | None = None,
+) -> list[AdapterRow]:
+    """Return the first `limit` adapters behind the id `after`, by id; a filter that is None is none."""
+    wanted = {
+        "limit": limit,
+        "after": after,
+        "endpoint": endpoint,
+        "status": status,
+        "base_model": base_model,
+        "loaded": loaded,
+    }
+    with db.transaction() as connection:
+        return all_rows(connection, AdapterRow, _Q["page"], wanted)
 
 
 def events(

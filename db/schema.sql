@@ -433,6 +433,7 @@ CREATE TABLE serve.adapter (
     traffic_pct numeric(5,2) DEFAULT 0 NOT NULL,
     canary_start integer,
     loaded boolean DEFAULT true NOT NULL,
+    pinned boolean DEFAULT false NOT NULL,
     store_uri text NOT NULL,
     config jsonb NOT NULL,
     bytes bigint NOT NULL,
@@ -495,6 +496,23 @@ BEGIN
     RETURN becomes;
 END $$;
 
+CREATE FUNCTION serve.check_pin(was serve.adapter, becomes serve.adapter) RETURNS serve.adapter
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    IF becomes.pinned AND NOT (becomes.loaded OR becomes.status IN ('canary', 'prod')) THEN
+        IF NOT was.pinned THEN
+            RAISE EXCEPTION 'adapter % is not served, so it can not be pinned', was.id USING ERRCODE = 'NR001';
+        END IF;
+        becomes.pinned := false;
+    END IF;
+    IF becomes.pinned <> was.pinned THEN
+        PERFORM serve.record_event(was, becomes, CASE WHEN becomes.pinned THEN 'pinned' ELSE 'unpinned' END,
+                                   serve.local_setting('noria.reason'));
+    END IF;
+    RETURN becomes;
+END $$;
+
 CREATE FUNCTION serve.free_start(wanted_endpoint text, newcomer text, width integer) RETURNS integer
     LANGUAGE sql STABLE
     AS $$
@@ -527,6 +545,9 @@ BEGIN
             USING ERRCODE = 'NR001';
     END IF;
     PERFORM serve.record_event(nobody, NEW, 'registered', serve.local_setting('noria.reason'));
+    IF NEW.pinned THEN
+        PERFORM serve.record_event(NEW, NEW, 'pinned', serve.local_setting('noria.reason'));
+    END IF;
     RETURN NULL;
 END $$;
 
@@ -550,6 +571,7 @@ BEGIN
         AND (NEW.status = 'canary' OR NEW.status <> OLD.status) THEN
         NEW := serve.change_status(OLD, NEW);
     END IF;
+    NEW := serve.check_pin(OLD, NEW);
     RETURN NEW;  -- what fell through is for the constraints of the table to refuse
 END $$;
 
@@ -679,6 +701,15 @@ BEGIN
         'from_digest', was.digest, 'digest', becomes.digest, 'traffic_pct', becomes.traffic_pct,
         'reason', record_event.reason, 'overridden_blockers', record_event.blockers)));
     PERFORM serve.bump_epoch();
+END $$;
+
+CREATE FUNCTION serve.record_key() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    PERFORM audit.append(CASE WHEN NEW.revoked_at IS NULL THEN 'key.created' ELSE 'key.revoked' END,
+                         NEW.id::text, jsonb_build_object('tenant', NEW.tenant, 'role', NEW.role));
+    RETURN NULL;
 END $$;
 
 CREATE FUNCTION serve.refuse_rewrite(was serve.adapter, becomes serve.adapter) RETURNS void
@@ -1150,7 +1181,7 @@ CREATE TABLE serve.adapter_event (
     actor text NOT NULL,
     reason text,
     at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
-    CONSTRAINT adapter_event_kind_check CHECK ((kind = ANY (ARRAY['registered'::text, 'status'::text, 'traffic'::text, 'replaced'::text, 'loaded'::text, 'unloaded'::text])))
+    CONSTRAINT adapter_event_kind_check CHECK ((kind = ANY (ARRAY['registered'::text, 'status'::text, 'traffic'::text, 'replaced'::text, 'loaded'::text, 'unloaded'::text, 'pinned'::text, 'unpinned'::text])))
 );
 
 ALTER TABLE serve.adapter_event ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
@@ -1196,15 +1227,17 @@ CREATE TABLE serve.registry_epoch (
     CONSTRAINT registry_epoch_singleton_check CHECK (singleton)
 );
 
-CREATE TABLE serve.residency (
+CREATE UNLOGGED TABLE serve.residency (
     replica text NOT NULL,
+    base_model serve.label NOT NULL,
     adapter_digest text NOT NULL,
-    tier text NOT NULL,
+    state text NOT NULL,
+    slot integer,
     bytes bigint NOT NULL,
-    at timestamp with time zone DEFAULT now() NOT NULL,
-    CONSTRAINT residency_bytes_check CHECK ((bytes >= 0)),
-    CONSTRAINT residency_tier_check CHECK ((tier = ANY (ARRAY['slot'::text, 'host'::text, 'disk'::text, 'store'::text])))
-);
+    last_use timestamp with time zone,
+    CONSTRAINT residency_bytes_check CHECK ((bytes >= 0))
+)
+WITH (fillfactor='70');
 
 CREATE TABLE serve.taken_name (
     name serve.label NOT NULL,
@@ -1408,7 +1441,7 @@ ALTER TABLE ONLY serve.registry_epoch
     ADD CONSTRAINT registry_epoch_pkey PRIMARY KEY (singleton);
 
 ALTER TABLE ONLY serve.residency
-    ADD CONSTRAINT residency_pkey PRIMARY KEY (replica, adapter_digest, tier);
+    ADD CONSTRAINT residency_pkey PRIMARY KEY (replica, adapter_digest);
 
 ALTER TABLE ONLY serve.taken_name
     ADD CONSTRAINT taken_name_pkey PRIMARY KEY (name);
@@ -1516,6 +1549,8 @@ CREATE TRIGGER bump_epoch AFTER INSERT OR DELETE OR UPDATE ON serve.endpoint FOR
 CREATE TRIGGER greet_adapter AFTER INSERT ON serve.adapter FOR EACH ROW EXECUTE FUNCTION serve.greet_adapter();
 
 CREATE TRIGGER guard_adapter BEFORE UPDATE ON serve.adapter FOR EACH ROW EXECUTE FUNCTION serve.guard_adapter();
+
+CREATE TRIGGER record_key AFTER INSERT OR UPDATE OF revoked_at ON serve.api_key FOR EACH ROW EXECUTE FUNCTION serve.record_key();
 
 CREATE TRIGGER take_name BEFORE INSERT ON serve.adapter FOR EACH ROW EXECUTE FUNCTION serve.take_name();
 

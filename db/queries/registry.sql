@@ -9,14 +9,14 @@ SELECT name, tenant, base_model, experiment, anchor, created_at FROM serve.endpo
 
 -- adapters: those a router needs: loaded by their own id, or with a part in an endpoint.
 SELECT id, digest, base_model, endpoint, status, traffic_pct::double precision AS traffic_pct, canary_start,
-       loaded, store_uri, config, bytes, parent, replaced, run_id::text AS run_id, created_at
+       loaded, pinned, store_uri, config, bytes, parent, replaced, run_id::text AS run_id, created_at
 FROM serve.adapter
 WHERE loaded OR status IN ('canary', 'prod')
 ORDER BY id;
 
 -- adapter: one by id.
 SELECT id, digest, base_model, endpoint, status, traffic_pct::double precision AS traffic_pct, canary_start,
-       loaded, store_uri, config, bytes, parent, replaced, run_id::text AS run_id, created_at
+       loaded, pinned, store_uri, config, bytes, parent, replaced, run_id::text AS run_id, created_at
 FROM serve.adapter
 WHERE id = %(id)s;
 
@@ -46,13 +46,37 @@ VALUES (%(id)s, %(digest)s, %(base_model)s, %(endpoint)s, %(store_uri)s, %(confi
         %(run_id)s)
 ON CONFLICT (id) DO NOTHING;
 
--- replace_adapter: give an ad hoc adapter new weights under its id.
-UPDATE serve.adapter
-SET digest = %(digest)s, store_uri = %(store_uri)s, config = %(config)s, bytes = %(bytes)s
-WHERE id = %(id)s;
+-- publish_adapter: let a name stand for these weights and be served; no row comes back where it is served
+-- already and may not be replaced. What an endpoint's version is made of stays as it was registered.
+INSERT INTO serve.adapter AS a (id, digest, base_model, store_uri, config, bytes, pinned)
+VALUES (%(id)s, %(digest)s, %(base_model)s, %(store_uri)s, %(config)s, %(bytes)s, %(pinned)s)
+ON CONFLICT (id) DO UPDATE
+SET digest = excluded.digest,
+    store_uri = CASE WHEN a.endpoint IS NULL THEN excluded.store_uri ELSE a.store_uri END,
+    config = CASE WHEN a.endpoint IS NULL THEN excluded.config ELSE a.config END,
+    bytes = CASE WHEN a.endpoint IS NULL THEN excluded.bytes ELSE a.bytes END,
+    loaded = true,
+    pinned = a.pinned OR excluded.pinned
+WHERE %(replace)s OR NOT a.loaded
+RETURNING id;
 
 -- set_loaded: let clients name the adapter by its id, or no longer.
 UPDATE serve.adapter SET loaded = %(loaded)s WHERE id = %(id)s;
+
+-- set_pinned: keep the adapter resident on every replica, or no longer.
+UPDATE serve.adapter SET pinned = %(pinned)s WHERE id = %(id)s;
+
+-- page: adapters of any status by id, those behind `after` that every given filter lets through.
+SELECT id, digest, base_model, endpoint, status, traffic_pct::double precision AS traffic_pct, canary_start,
+       loaded, pinned, store_uri, config, bytes, parent, replaced, run_id::text AS run_id, created_at
+FROM serve.adapter
+WHERE (%(after)s::text IS NULL OR id > %(after)s)
+  AND (%(endpoint)s::text IS NULL OR endpoint = %(endpoint)s)
+  AND (%(status)s::text IS NULL OR status = %(status)s)
+  AND (%(base_model)s::text IS NULL OR base_model = %(base_model)s)
+  AND (%(loaded)s::boolean IS NULL OR loaded = %(loaded)s)
+ORDER BY id
+LIMIT %(limit)s;
 
 -- events: the history of an endpoint or an adapter, newest first.
 SELECT id, adapter_id, endpoint, kind, from_status, to_status, from_digest, to_digest,

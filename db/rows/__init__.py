@@ -7,7 +7,15 @@ timezone-aware UTC datetimes, ids are UUID strings, shares are per cent (0 to 10
 from db.rows.canary import ArmFigures, CanaryStatus
 from db.rows.evaluation import EvalCaseRow, EvalMetricRow, EvalResultRow
 from db.rows.lineage import AuditEventRow, AuditProblem, ProvenanceRow, TaughtRow
-from db.rows.serving import AdapterEventRow, AdapterRow, BaseModelRow, BlockerRow, EndpointRow, RegistryRows
+from db.rows.serving import (
+    AdapterEventRow,
+    AdapterRow,
+    BaseModelRow,
+    BlockerRow,
+    EndpointRow,
+    RegistryRows,
+    ResidencyRow,
+)
 from db.rows.traffic import ConsentRow, FeedbackRecord, RequestRecord
 from db.rows.training import FreezeParams, RunRow, SnapshotItem, SnapshotRow
 from db.rows.words import (
@@ -45,6 +53,7 @@ __all__ = [
     "RegistryRows",
     "RequestRecord",
     "RequestSource",
+    "ResidencyRow",
     "RunRow",
     "RunStatus",
     "SnapshotItem",

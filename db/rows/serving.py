@@ -36,7 +36,7 @@ class AdapterRow:
     """`canary_start` is the first of the 10,000 buckets of a canary: [start, start + traffic_pct * 100).
 
     `replaced` is the adapter that was prod when this one was promoted (None: the base model).
-    `loaded` says that clients may name the adapter by its own id.
+    `loaded` says that clients may name the adapter by its own id, `pinned` that replicas keep it resident.
     """
 
     id: str
@@ -47,6 +47,7 @@ class AdapterRow:
     traffic_pct: float
     canary_start: int | None
     loaded: bool
+    pinned: bool
     store_uri: str
     config: Json
     bytes: int
@@ -68,7 +69,7 @@ class RegistryRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdapterEventRow:
-    """`kind`: registered, status, traffic, replaced, loaded, unloaded."""
+    """`kind`: registered, status, traffic, replaced, loaded, unloaded, pinned, unpinned."""
 
     id: int
     adapter_id: str
@@ -82,6 +83,19 @@ class AdapterEventRow:
     actor: str
     reason: str | None
     at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResidencyRow:
+    """Where one adapter is on one replica. `bytes` of memory that it takes there."""
+
+    replica: str
+    base_model: str
+    adapter_digest: str
+    state: str
+    slot: int | None
+    bytes: int
+    last_use: datetime | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,7 @@ import hashlib
 
 import pytest
 
-from db import keys
+from db import audit, keys
 from db.database import Database
 from db.errors import NotFound
 
@@ -14,6 +14,16 @@ def test_a_key_is_valid_until_it_is_revoked(db: Database) -> None:
     assert keys.revoke(db, key)
     assert not keys.revoke(db, key)
     assert keys.active(db) == {}
+
+
+def test_making_and_ending_a_key_are_audited_without_the_key(db: Database) -> None:
+    key = keys.create(db)
+    keys.revoke(db, key)
+    revoked, created = audit.events(db, limit=2)
+    assert (created.action, revoked.action) == ("key.created", "key.revoked")
+    assert created.subject == revoked.subject
+    assert created.detail == {"tenant": "default", "role": "client"}
+    assert audit.verify(db) == []
 
 
 def test_a_key_needs_a_tenant_that_exists(db: Database) -> None:

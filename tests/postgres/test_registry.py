@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
 import pytest
 
 from db import audit, promotion, registry
 from db.database import Database
-from db.errors import Conflict, DatabaseAway, InvalidValue, NotFound
+from db.errors import Conflict, DatabaseAway, IllegalTransition, InvalidValue, NotFound
 from db.notify import Listener
 from db.rows import AdapterRow
 
@@ -88,17 +89,96 @@ def test_names_that_no_client_could_send_are_refused(db: Database, name: str) ->
         registry.register_base_model(db, name, "sha256:x", "/m")
 
 
+PUBLISHED = {
+    "base_model": "tiny",
+    "store_uri": "store:n",
+    "config": {"r": 4},
+    "size_bytes": 5,
+    "actor": "eve",
+}
+
+
 def test_an_ad_hoc_adapter_is_replaced_in_place_and_the_event_holds_both_digests(
     db: Database, add_adapter: Add
 ) -> None:
     old = add_adapter("scratch", endpoint=None)
-    new = registry.replace_adapter(
-        db, "scratch", digest="sha256:new", store_uri="file:///n", config={"r": 4}, size_bytes=5, actor="eve"
-    )
+    assert registry.publish_adapter(db, "scratch", digest="sha256:new", replace=True, **PUBLISHED)
+    new = registry.adapter(db, "scratch")
     assert (new.digest, new.config, new.bytes) == ("sha256:new", {"r": 4}, 5)
     event = registry.events(db, adapter_id="scratch")[0]
     assert (event.kind, event.from_digest, event.to_digest) == ("replaced", old.digest, "sha256:new")
     assert event.actor == "eve"
+
+
+def test_of_many_that_publish_one_name_one_succeeds(db: Database, endpoint: str) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        made = list(
+            pool.map(
+                lambda number: registry.publish_adapter(db, "raced", digest=f"sha256:{number}", **PUBLISHED),
+                range(8),
+            )
+        )
+    assert sorted(made) == [False] * 7 + [True]
+    assert registry.adapter(db, "raced").digest == f"sha256:{made.index(True)}"
+
+
+def test_an_unloaded_name_is_published_anew_and_a_version_of_an_endpoint_only_as_it_was(
+    db: Database, add_adapter: Add
+) -> None:
+    row = add_adapter("assistant-v1")
+    registry.set_loaded(db, "assistant-v1", False)
+    with pytest.raises(InvalidValue, match="register a new version"):
+        registry.publish_adapter(db, "assistant-v1", digest="sha256:other", **PUBLISHED)
+    assert registry.publish_adapter(db, "assistant-v1", digest=row.digest, **PUBLISHED)
+    assert registry.adapter(db, "assistant-v1") == row
+
+
+def test_a_pin_is_recorded_and_ends_with_the_serving(db: Database, add_adapter: Add) -> None:
+    add_adapter("assistant-v1")
+    epoch = registry.epoch(db)
+    assert registry.set_pinned(db, "assistant-v1", True, actor="eve").pinned
+    assert registry.set_pinned(db, "assistant-v1", True).pinned
+    assert registry.epoch(db) == epoch + 1
+    assert not registry.set_loaded(db, "assistant-v1", False).pinned
+    kinds = [event.kind for event in registry.events(db, adapter_id="assistant-v1")]
+    assert kinds == ["unpinned", "unloaded", "pinned", "registered"]
+    assert {event.action for event in audit.events(db)} >= {"adapter.pinned", "adapter.unpinned"}
+    with pytest.raises(IllegalTransition, match="not served"):
+        registry.set_pinned(db, "assistant-v1", True)
+
+
+def test_a_pin_outlives_the_name_while_an_endpoint_serves_the_adapter(db: Database, add_adapter: Add) -> None:
+    add_adapter("assistant-v1")
+    promotion.promote(db, "assistant-v1", override_reason="test")
+    registry.set_pinned(db, "assistant-v1", True)
+    assert registry.set_loaded(db, "assistant-v1", False).pinned
+    promotion.set_status(db, "assistant-v1", "retired")
+    assert not registry.adapter(db, "assistant-v1").pinned
+
+
+def test_a_name_is_published_with_its_pin_in_one_go(db: Database, endpoint: str) -> None:
+    assert registry.publish_adapter(db, "held", digest="sha256:h", pinned=True, **PUBLISHED)
+    assert registry.adapter(db, "held").pinned
+    assert [event.kind for event in registry.events(db, adapter_id="held")] == ["pinned", "registered"]
+    assert registry.publish_adapter(db, "held", digest="sha256:i", replace=True, **PUBLISHED)
+    assert registry.adapter(db, "held").pinned
+
+
+def test_pages_hold_every_adapter_once_and_filters_leave_some_out(db: Database, add_adapter: Add) -> None:
+    for number in range(5):
+        add_adapter(f"assistant-v{number}")
+    add_adapter("scratch", endpoint=None)
+    registry.set_loaded(db, "assistant-v3", False)
+    seen: list[str] = []
+    while rows := registry.page(db, limit=2, after=seen[-1] if seen else None):
+        seen += [row.id for row in rows]
+    assert seen == [*(f"assistant-v{number}" for number in range(5)), "scratch"]
+    assert [row.id for row in registry.page(db, limit=9, loaded=False)] == ["assistant-v3"]
+    assert [row.id for row in registry.page(db, limit=9, endpoint="assistant", loaded=True)] == [
+        f"assistant-v{number}" for number in (0, 1, 2, 4)
+    ]
+    assert registry.page(db, limit=9, status="prod") == []
+    assert registry.page(db, limit=9, base_model="other") == []
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,15 @@ CREATE TABLE serve.api_key (
     revoked_at timestamptz
 );
 
+CREATE FUNCTION serve.record_key() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM audit.append(CASE WHEN NEW.revoked_at IS NULL THEN 'key.created' ELSE 'key.revoked' END,
+                         NEW.id::text, jsonb_build_object('tenant', NEW.tenant, 'role', NEW.role));
+    RETURN NULL;
+END $$;
+CREATE TRIGGER record_key AFTER INSERT OR UPDATE OF revoked_at ON serve.api_key
+    FOR EACH ROW EXECUTE FUNCTION serve.record_key();
+
 CREATE TABLE serve.base_model (
     name serve.label PRIMARY KEY,
     digest text NOT NULL CHECK (digest NOT IN ('', 'base')),
@@ -48,6 +57,7 @@ CREATE TABLE serve.adapter (
     traffic_pct numeric(5, 2) NOT NULL DEFAULT 0 CHECK (traffic_pct BETWEEN 0 AND 100),
     canary_start integer CHECK (canary_start BETWEEN 0 AND 9999),
     loaded boolean NOT NULL DEFAULT true,
+    pinned boolean NOT NULL DEFAULT false,
     store_uri text NOT NULL,
     config jsonb NOT NULL,
     bytes bigint NOT NULL CHECK (bytes >= 0),
@@ -73,7 +83,7 @@ CREATE TABLE serve.adapter_event (
     adapter_id serve.label NOT NULL REFERENCES serve.adapter,
     endpoint serve.label,
     kind text NOT NULL
-        CHECK (kind IN ('registered', 'status', 'traffic', 'replaced', 'loaded', 'unloaded')),
+        CHECK (kind IN ('registered', 'status', 'traffic', 'replaced', 'loaded', 'unloaded', 'pinned', 'unpinned')),
     from_status text,
     to_status text NOT NULL,
     from_digest text,
@@ -87,14 +97,17 @@ CREATE INDEX adapter_event_by_adapter ON serve.adapter_event (adapter_id, id);
 CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON serve.adapter_event
     FOR EACH STATEMENT EXECUTE FUNCTION audit.refuse_change();
 
-CREATE TABLE serve.residency (
+-- Where adapters are now, as the replicas last told it: written every few seconds, worth nothing after a crash.
+CREATE UNLOGGED TABLE serve.residency (
     replica text NOT NULL,
+    base_model serve.label NOT NULL,
     adapter_digest text NOT NULL,
-    tier text NOT NULL CHECK (tier IN ('slot', 'host', 'disk', 'store')),
+    state text NOT NULL,
+    slot integer,
     bytes bigint NOT NULL CHECK (bytes >= 0),
-    at timestamptz NOT NULL DEFAULT now(),
-    PRIMARY KEY (replica, adapter_digest, tier)
-);
+    last_use timestamptz,
+    PRIMARY KEY (replica, adapter_digest)
+) WITH (fillfactor = 70);
 
 -- One row; its number grows with every change that a router must see.
 CREATE TABLE serve.registry_epoch (

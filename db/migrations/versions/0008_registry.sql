@@ -153,6 +153,23 @@ BEGIN
     RETURN becomes;
 END $$;
 
+-- A pin holds an adapter resident that is served; whoever serves it no longer needs none.
+CREATE FUNCTION serve.check_pin(was serve.adapter, becomes serve.adapter) RETURNS serve.adapter
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF becomes.pinned AND NOT (becomes.loaded OR becomes.status IN ('canary', 'prod')) THEN
+        IF NOT was.pinned THEN
+            RAISE EXCEPTION 'adapter % is not served, so it can not be pinned', was.id USING ERRCODE = 'NR001';
+        END IF;
+        becomes.pinned := false;
+    END IF;
+    IF becomes.pinned <> was.pinned THEN
+        PERFORM serve.record_event(was, becomes, CASE WHEN becomes.pinned THEN 'pinned' ELSE 'unpinned' END,
+                                   serve.local_setting('noria.reason'));
+    END IF;
+    RETURN becomes;
+END $$;
+
 CREATE FUNCTION serve.guard_adapter() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM serve.refuse_rewrite(OLD, NEW);
@@ -171,6 +188,7 @@ BEGIN
         AND (NEW.status = 'canary' OR NEW.status <> OLD.status) THEN
         NEW := serve.change_status(OLD, NEW);
     END IF;
+    NEW := serve.check_pin(OLD, NEW);
     RETURN NEW;  -- what fell through is for the constraints of the table to refuse
 END $$;
 CREATE TRIGGER guard_adapter BEFORE UPDATE ON serve.adapter
@@ -185,6 +203,9 @@ BEGIN
             USING ERRCODE = 'NR001';
     END IF;
     PERFORM serve.record_event(nobody, NEW, 'registered', serve.local_setting('noria.reason'));
+    IF NEW.pinned THEN
+        PERFORM serve.record_event(NEW, NEW, 'pinned', serve.local_setting('noria.reason'));
+    END IF;
     RETURN NULL;
 END $$;
 CREATE TRIGGER greet_adapter AFTER INSERT ON serve.adapter

@@ -32,6 +32,7 @@ def _adapter(id: str, **fields: Any) -> AdapterRow:
         traffic_pct=0.0,
         canary_start=None,
         loaded=False,
+        pinned=False,
         store_uri="",
         config={},
         bytes=1,

@@ -21,8 +21,8 @@ PATIENCE_S = 20.0
 DIGEST = "sha256:" + "a" * 64
 ADAPTER = AdapterRow(
     id="a", digest=DIGEST, base_model="tiny", endpoint="support", status="canary", traffic_pct=100.0,
-    canary_start=0, loaded=True, store_uri="", config={}, bytes=1, parent=None, replaced=None, run_id=None,
-    created_at=THEN,
+    canary_start=0, loaded=True, pinned=False, store_uri="", config={}, bytes=1, parent=None, replaced=None,
+    run_id=None, created_at=THEN,
 )  # fmt: skip
 ROWS = RegistryRows(
     epoch=1,

@@ -14,8 +14,8 @@ from noria import cli
 V1, OTHER = "sha256:" + "1" * 64, "sha256:" + "2" * 64
 ROW = AdapterRow(
     id="v1", digest=V1, base_model="tiny", endpoint="support", status="prod", traffic_pct=0.0,
-    canary_start=None, loaded=False, store_uri="", config={}, bytes=1, parent=None, replaced=None,
-    run_id=None, created_at=datetime(2026, 1, 1, tzinfo=UTC),
+    canary_start=None, loaded=False, pinned=False, store_uri="", config={}, bytes=1, parent=None,
+    replaced=None, run_id=None, created_at=datetime(2026, 1, 1, tzinfo=UTC),
 )  # fmt: skip
 
 

@@ -25,6 +25,7 @@ def adapter(name: str, status: str = "candidate", **changes: Any) -> AdapterRow:
         "traffic_pct": 0.0,
         "canary_start": None,
         "loaded": True,
+        "pinned": False,
         "store_uri": "",
         "config": {},
         "bytes": 1,
