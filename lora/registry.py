@@ -66,6 +66,8 @@ class RegistrySnapshot:
     base_models: Mapping[str, BaseModelRow]
     endpoints: Mapping[str, EndpointRow]
     adapters: Mapping[str, AdapterRow]
+    pinned: tuple[AdapterRow, ...]
+    """What every replica keeps, also while a local stop lets it answer nobody here."""
     _targets: Mapping[str, Target]
     _prod: Mapping[str, AdapterRow]
     _canaries: Mapping[str, tuple[Canary, ...]]
@@ -89,6 +91,7 @@ class RegistrySnapshot:
             base_models={row.name: row for row in rows.base_models},
             endpoints={row.name: row for row in rows.endpoints},
             adapters=adapters,
+            pinned=tuple(row for row in rows.adapters if row.pinned),
             _targets=_index_names(rows, adapters),
             _prod={row.endpoint: row for row in rows.adapters if row.status == "prod" and row.endpoint},
             _canaries={endpoint: tuple(found) for endpoint, found in canaries.items()},

@@ -40,10 +40,14 @@ class GatewayReport:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What a gateway learns in return. `lowest_epoch`: the oldest registry any live gateway routes by."""
+    """What a gateway learns in return. `lowest_epoch`: the oldest registry any live gateway routes by.
+
+    `scribe`: the one live gateway that writes what only one may write.
+    """
 
     replicas: tuple[ReplicaReport, ...] = ()
     lowest_epoch: int = 0
+    scribe: str | None = None
 
 
 class Directory:
@@ -71,4 +75,5 @@ class Directory:
         return View(
             tuple(item for _, item in self._replicas.values()),
             min(item.epoch for _, item in self._gateways.values()),
+            min(self._gateways),
         )

@@ -111,12 +111,20 @@ class UnknownModel(ServeError):
 
 
 class UnknownAdapterName(ServeError):
-    """No adapter is loaded under this name."""
+    """No adapter has this name, or none is loaded under it."""
 
-    param = "lora_name"
+    def __init__(self, name: str, param: str = "lora_name") -> None:
+        super().__init__(f"The lora adapter '{brief(name, quote=False)}' cannot be found.")
+        self.param = param
+
+
+class AdapterNotServed(ServeError):
+    """Neither loaded nor part of an endpoint's traffic, so no replica needs it."""
+
+    param = "id"
 
     def __init__(self, name: str) -> None:
-        super().__init__(f"The lora adapter '{brief(name, quote=False)}' cannot be found.")
+        super().__init__(f"The lora adapter '{brief(name, quote=False)}' is not loaded; load it first.")
 
 
 class AdapterNameTaken(ServeError):
@@ -225,6 +233,7 @@ TABLE: dict[type[Exception], Row] = {
     Forbidden: Row(403, "permission_error", "admin_key_required"),
     UnknownModel: _bad("model_not_found", 404),
     UnknownAdapterName: _bad("adapter_not_found", 404),
+    AdapterNotServed: _bad("adapter_not_loaded", 409),
     AdapterNameTaken: _bad("name_taken"),
     AdapterAlreadyLoaded: _bad("adapter_already_loaded"),
     NoReplica: _busy("no_replica"),
@@ -244,7 +253,7 @@ TABLE: dict[type[Exception], Row] = {
     engine.errors.UnknownAdapter: _busy("adapter_unavailable"),
     engine.errors.NoFreeSlot: _busy("no_adapter_slot"),
     engine.errors.AdapterInUse: _bad("adapter_in_use", 409),
-    engine.errors.AdapterTooLarge: _bad("adapter_rank_too_large"),
+    engine.errors.AdapterTooLarge: _bad("rank_too_large"),
     engine.errors.AdapterMismatch: _bad("adapter_mismatch"),
     engine.errors.ModelError: _INTERNAL,
     engine.errors.NoChatTemplate: _bad("no_chat_template"),
@@ -253,12 +262,18 @@ TABLE: dict[type[Exception], Row] = {
     engine.errors.GenerationFailed: Row(500, "server_error", "generation_failed"),
     engine.errors.EngineClosed: _busy("replica_stopping"),
     engine.errors.IntegrityError: _INTERNAL,
-    lora.errors.AdapterPathRefused: _bad("adapter_path_refused"),
+    MemoryError: _busy("out_of_memory"),
+    lora.errors.AdapterPathRefused: _bad("path_not_allowed"),
     lora.errors.AdapterNotFound: _bad("adapter_not_found", 404),
-    lora.errors.InvalidAdapter: _bad("invalid_adapter"),
-    lora.errors.UnsupportedFeature: _bad("unsupported_adapter_feature"),
+    lora.errors.InvalidConfig: _bad("invalid_config"),
+    lora.errors.UnsupportedFeature: _bad("unsupported_feature"),
+    lora.errors.InvalidWeights: _bad("damaged_weights"),
+    lora.errors.NotFinite: _bad("not_finite"),
     lora.errors.LimitExceeded: _bad("adapter_too_large"),
-    lora.errors.AdapterMismatch: _bad("adapter_mismatch"),
+    lora.errors.WrongBase: _bad("wrong_base"),
+    lora.errors.UnmatchedTensors: _bad("unmatched_tensors"),
+    lora.errors.MissingTensors: _bad("missing_tensors"),
+    lora.errors.WrongShape: _bad("wrong_shape"),
     lora.errors.InvalidDigest: _INTERNAL,
     lora.errors.NotInStore: _busy("adapter_unavailable"),
     lora.errors.DamagedCopy: _busy("adapter_unavailable"),

@@ -86,20 +86,22 @@ class Fleet:
             chosen.expected.add(digest)
         return chosen
 
-    async def call_all(self, base_model: str, method: str, *args: Any) -> list[Any]:
+    async def call_all(self, base_model: str, method: str, *args: Any) -> dict[str, Any]:
         """Call a control method on every replica of a base model; once all have ended, raise a failure.
 
+        Returns each replica's answer.
         A replica that goes away meanwhile does not count: its successor loads what it is asked for.
         Raises NoReplica when none is left that answered.
         """
-        calls = [member.link.call(method, *args) for member in self.members(base_model)]
+        members = self.members(base_model)
+        calls = [member.link.call(method, *args) for member in members]
         outcomes = await asyncio.gather(*calls, return_exceptions=True)
-        failures = [
-            item for item in outcomes if isinstance(item, BaseException) and not isinstance(item, ReplicaLost)
-        ]
-        if failures:
-            raise failures[0]
-        answers = [item for item in outcomes if not isinstance(item, BaseException)]
+        answers: dict[str, Any] = {}
+        for member, outcome in zip(members, outcomes, strict=True):
+            if not isinstance(outcome, BaseException):
+                answers[member.report.replica] = outcome
+            elif not isinstance(outcome, ReplicaLost):
+                raise outcome
         if not answers:
             raise NoReplica(base_model)
         return answers

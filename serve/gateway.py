@@ -25,14 +25,19 @@ from lora.store import FileStore
 from lora.watcher import RegistryWatcher
 from serve.admin import AdapterAdmin
 from serve.auth import Doorkeeper
+from serve.candidate import CandidateReader
 from serve.conductor import Conductor
 from serve.config import AppConfig
 from serve.directory import GatewayReport, ReplicaReport, View
 from serve.fleet import Fleet
 from serve.gathered_metrics import Health
+from serve.listing import Listing
 from serve.metrics import Metrics
+from serve.pins import Pins
 from serve.record import Recorder, SpoolWriter
 from serve.record.keeper import Keeper
+from serve.registry_writer import RegistryWriter
+from serve.residency_record import ResidencyRecord
 from serve.routing import Router, load_model
 from serve.upkeep import Upkeep
 
@@ -81,9 +86,20 @@ class Gateway:
         self.metrics = Metrics(self._reports, self._health)
         self.conductor = Conductor(self.router, self.fleet, self.keeper, self.metrics)
         self.doorkeeper = Doorkeeper(config.admin_key, {} if config.require_api_key else None)
-        store = FileStore(config.store_root)
         self._keys: asyncio.Task[None] | None = None
-        self.admin = AdapterAdmin(config, models, self.database, store, self.fleet, self._snapshot)
+        self.pins = Pins(self.fleet, self._snapshot)
+        self.residency = ResidencyRecord(
+            self.database, lambda: self.fleet.view.replicas, lambda: self.fleet.view.scribe == self.id
+        )
+        self.listing = Listing(self.database, self.fleet)
+        self.admin = AdapterAdmin(
+            CandidateReader(config, models, self._snapshot),
+            RegistryWriter(self.database, self.fleet, self._snapshot),
+            FileStore(config.store_root),
+            self.fleet,
+            self.pins,
+            self._snapshot,
+        )
 
     async def start(self) -> None:
         """Raises DatabaseAway when there is no registry to route by, nor one that was kept on this machine.
@@ -94,6 +110,8 @@ class Gateway:
         self.recorder.start()
         self.fleet.start()
         self.upkeep.start()
+        self.pins.start()
+        self.residency.start()
         if self.config.require_api_key:
             await self._read_keys()
             self._keys = asyncio.get_running_loop().create_task(self._follow_keys())
@@ -102,6 +120,8 @@ class Gateway:
         """Called once no request is under way; what the database does not take now, the spool keeps."""
         if self._keys is not None:
             self._keys.cancel()
+        await self.residency.close()
+        await self.pins.close()
         await self.upkeep.close()
         await self.fleet.close()
         await asyncio.to_thread(self.recorder.stop, FLUSH_S)

@@ -6,14 +6,15 @@ until then its adapter keeps its slot. Knows no HTTP and no Ray.
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any, Protocol
 
 from engine.records import EngineStats, Request, TokenEvent
 from lora.residency import Residency
 from lora.residents import Pin
 from serve.errors import LinkProtocolError
+from serve.kept_adapters import KeptAdapters
 from serve.link import LinkServer
 
 
@@ -33,7 +34,9 @@ class Worker:
     def __init__(self, engine: RequestEngine, residency: Residency) -> None:
         self._engine = engine
         self._residency = residency
+        self._kept = KeptAdapters(residency)
         self._pins: dict[str, Pin] = {}
+        self._used: dict[str, float | None] = {}
         self._adding: dict[str, asyncio.Task[Any]] = {}
         self._unloads: set[asyncio.Task[int]] = set()
         self.server: LinkServer | None = None
@@ -46,6 +49,7 @@ class Worker:
         try:
             if request.adapter is not None:
                 self._pins[request.id] = await self._residency.acquire(request.adapter, force=force)
+                self._used[request.adapter] = time.time()
             await self._engine.add(request)
         except asyncio.CancelledError:
             # Only abort() cancels: the engine may have the request already, then its last event ends it.
@@ -74,23 +78,35 @@ class Worker:
                 self._release(event.request_id)
 
     async def call(self, method: str, args: list[Any]) -> Any:
-        """Control calls: load (wait until the adapter is in a slot), unload (begin to), adapters."""
+        """Control calls: load (wait until ready), unload (begin to), keep (what is pinned), adapters."""
         match method, args:
             case "load", [str(digest), bool(force)]:
-                pin = await self._residency.acquire(digest, force=force)
-                self._residency.release(pin)
-                return pin.slot
+                return await self._load(digest, force)
             case "unload", [str(digest)]:
-                self._unload(digest)
-                return None
+                return self._unload(digest)
+            case "keep", [int(epoch), dict(wanted)]:
+                return await self._kept.keep(epoch, wanted)
             case "adapters", []:
                 return self.adapters()
             case _:
                 raise LinkProtocolError(f"unknown call {method!r} with {len(args)} arguments")
 
     def adapters(self) -> Mapping[str, Mapping[str, Any]]:
-        """digest -> what is known of it here; `state` "ready" means in a slot."""
-        return {item.digest: asdict(item) for item in self._residency.snapshot()}
+        """digest -> what is known of it here. Sizes in bytes; `last_use` (by a request) in Unix seconds."""
+        residents = self._residency.snapshot()
+        self._used = {item.digest: self._used.get(item.digest) for item in residents}
+        return {
+            item.digest: {
+                "state": item.state,
+                "slot": item.slot,
+                "bytes": item.device_bytes + item.host_bytes,
+                "pins": item.pins - (item.digest in self._kept),
+                "waiting": item.waiting,
+                "pinned": item.digest in self._kept,
+                "last_use": self._used[item.digest],
+            }
+            for item in residents
+        }
 
     async def close(self) -> None:
         """Give up the unloads that still wait."""
@@ -99,11 +115,20 @@ class Worker:
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.gather(*self._unloads, return_exceptions=True)
 
-    def _unload(self, digest: str) -> None:
-        """Free the adapter once its last request has ended; nobody waits for that."""
+    async def _load(self, digest: str, force: bool) -> Mapping[str, Any]:
+        pin = await self._residency.acquire(digest, force=force)
+        try:
+            return self.adapters()[digest]
+        finally:
+            self._residency.release(pin)
+
+    def _unload(self, digest: str) -> dict[str, int]:
+        """Free the adapter once its last request has ended; nobody waits for that. Returns what will go."""
+        now = self.adapters().get(digest, {"bytes": 0, "pins": 0})
         task = asyncio.get_running_loop().create_task(self._residency.unload(digest))
         self._unloads.add(task)
         task.add_done_callback(self._unloads.discard)
+        return {"bytes": now["bytes"], "requests": now["pins"]}
 
     def _release(self, request_id: str) -> None:
         if pin := self._pins.pop(request_id, None):

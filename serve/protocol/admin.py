@@ -1,32 +1,44 @@
-"""Bodies of the admin API (vLLM's, with three optional fields of our own) and of POST /v1/feedback."""
+"""What the admin API takes (vLLM's bodies, with fields of our own), and the body of POST /v1/feedback."""
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import StringConstraints, field_validator, model_validator
+from pydantic import ConfigDict, Field, StringConstraints, field_validator, model_validator
 
+from db.rows import AdapterStatus
+from serve.errors import UnknownAdapterName
 from serve.ids import bare_id
 from serve.protocol.body import Body, Misfit, parse
 from serve.protocol.sampling import UserKey
 
-AdapterName = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$")]
+_ID = re.compile(r"[^\x00-\x1f\x7f-\x9f]{1,200}")
+AdapterName = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=f"^{_ID.pattern}$")]
 FeedbackText = Annotated[str, StringConstraints(min_length=1, max_length=100_000)]
 
 
 class LoadAdapterBody(Body):
-    """load_inplace: replace the adapter of this name. force: accept an adapter of another base model."""
+    """load_inplace: replace the adapter of this name. force: accept an adapter of another base model.
+
+    pinned: keep it resident on every replica (SGLang's clients send it). lora_int_id means nothing.
+    """
 
     lora_name: AdapterName
     lora_path: Annotated[str, StringConstraints(min_length=1, max_length=4096)]
     load_inplace: bool = False
     base_model: str | None = None
     force: bool = False
+    pinned: bool = False
+    lora_int_id: int | None = None
 
     @field_validator("lora_name")
     @classmethod
-    def _no_outer_space(cls, value: str) -> str:
+    def _fits_a_path(cls, value: str) -> str:
+        """Names stand in paths, and proxies on the way fold some of them together."""
         if value != value.strip():
             raise ValueError("no space is allowed at either end")
+        if {"", ".", ".."} & set(value.split("/")):
+            raise ValueError("no empty part, '.' or '..' is allowed before, between or behind slashes")
         return value
 
 
@@ -35,6 +47,19 @@ class UnloadAdapterBody(Body):
 
     lora_name: AdapterName
     lora_int_id: int | None = None
+
+
+class AdapterQuery(Body):
+    """A page of the listing: `limit` adapters whose ids come after `after`, and the filters that are set."""
+
+    model_config = ConfigDict(strict=False)
+
+    limit: Annotated[int, Field(ge=1, le=1000)] = 100
+    after: AdapterName | None = None
+    endpoint: AdapterName | None = None
+    status: AdapterStatus | None = None
+    base_model: AdapterName | None = None
+    loaded: bool | None = None
 
 
 class FeedbackBody(Body):
@@ -73,12 +98,24 @@ class FeedbackBody(Body):
 
 def parse_load(body: Mapping[str, Any]) -> LoadAdapterBody:
     """Raises UnsupportedParameter, UnknownParameter or InvalidField."""
-    return parse(LoadAdapterBody, body, {"is_3d_lora_weight": (False,), "pinned": (False,)})
+    return parse(LoadAdapterBody, body, {"is_3d_lora_weight": (False,)})
 
 
 def parse_unload(body: Mapping[str, Any]) -> UnloadAdapterBody:
     """Raises UnknownParameter or InvalidField."""
     return parse(UnloadAdapterBody, body, {})
+
+
+def parse_query(parameters: Mapping[str, str]) -> AdapterQuery:
+    """Raises UnknownParameter or InvalidField."""
+    return parse(AdapterQuery, parameters, {})
+
+
+def check_id(adapter_id: str) -> str:
+    """The id itself. Raises UnknownAdapterName for one that no adapter can have."""
+    if not _ID.fullmatch(adapter_id):
+        raise UnknownAdapterName(adapter_id, param="id")
+    return adapter_id
 
 
 def parse_feedback(body: Mapping[str, Any]) -> FeedbackBody:

@@ -134,9 +134,9 @@ def test_names_of_others_are_refused(served: Any, taken: str, name: str) -> None
 @pytest.mark.parametrize(
     ("path", "status", "reason"),
     [
-        ("../secret", 400, "adapter_path_refused"),
-        ("/etc", 400, "adapter_path_refused"),
-        ("http://evil/adapter", 400, "adapter_path_refused"),
+        ("../secret", 400, "path_not_allowed"),
+        ("/etc", 400, "path_not_allowed"),
+        ("http://evil/adapter", 400, "path_not_allowed"),
         ("absent", 404, "adapter_not_found"),
         ("", 400, "invalid_value"),
     ],
@@ -152,9 +152,9 @@ def test_paths_outside_the_roots_are_refused(
     ("fields", "reason"),
     [
         ({"r": 128}, "adapter_too_large"),
-        ({"use_dora": True}, "unsupported_adapter_feature"),
-        ({"base_model_name_or_path": "another"}, "adapter_mismatch"),
-        ({"target_modules": ["k_proj"]}, "adapter_mismatch"),
+        ({"use_dora": True}, "unsupported_feature"),
+        ({"base_model_name_or_path": "another"}, "wrong_base"),
+        ({"target_modules": ["k_proj"]}, "unmatched_tensors"),
     ],
 )
 def test_an_adapter_that_does_not_fit_is_refused_and_nothing_is_listed(
@@ -181,7 +181,7 @@ def test_a_replica_that_cannot_load_it_leaves_nothing_listed(served: Any, name: 
         answer = served.load(name, served.make_adapter(name, 13))
     finally:
         served.replicas[1].loader.refusal = None
-    assert (answer.status_code, code(answer)) == (400, "invalid_adapter")
+    assert (answer.status_code, code(answer)) == (400, "not_finite")
     assert "3 values" in answer.json()["error"]["message"]
     assert name not in served.gateway.watcher.snapshot.adapters
 
@@ -202,6 +202,10 @@ def test_the_admin_key_is_needed(served: Any) -> None:
             ("POST", "/v1/load_lora_adapter"),
             ("POST", "/v1/unload_lora_adapter"),
             ("GET", "/v1/adapters"),
+            ("GET", "/v1/adapters/some"),
+            ("POST", "/v1/adapters/some/pin"),
+            ("POST", "/v1/adapters/some/unpin"),
+            ("POST", "/v1/adapters/some/check"),
         ):
             assert http.request(method, path, json={}).status_code == 401
             wrong = http.request(method, path, json={}, headers={"authorization": "Bearer x"})
@@ -216,6 +220,6 @@ def test_the_listing_shows_versions_and_residency(served: Any, name: str) -> Non
             rows = http.get("/v1/adapters", headers={"authorization": "Bearer root"}).json()["data"]
         (row,) = [row for row in rows if row["id"] == name]
         assert row["digest"] == digest_of(served, name)
-        return [replica["state"] for replica in row["replicas"]]
+        return [replica["state"] for replica in row["residency"]]
 
     served.until(lambda: states() == ["ready", "ready"])

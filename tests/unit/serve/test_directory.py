@@ -48,6 +48,16 @@ async def test_the_oldest_registry_in_use_is_known() -> None:
     assert view.lowest_epoch == 6
 
 
+async def test_of_the_living_gateways_one_is_named_to_write() -> None:
+    now = [0.0]
+    directory = Directory(lambda: now[0])
+    assert (await directory.exchange(GatewayReport(gateway="b", epoch=1))).scribe == "b"
+    assert (await directory.exchange(GatewayReport(gateway="a", epoch=1))).scribe == "a"
+    assert (await directory.exchange(GatewayReport(gateway="b", epoch=1))).scribe == "a"
+    now[0] = TTL_S + 1
+    assert (await directory.exchange(GatewayReport(gateway="b", epoch=1))).scribe == "b"
+
+
 async def test_a_replica_that_leaves_is_gone_at_once() -> None:
     directory = Directory()
     await directory.report(replica("a"))

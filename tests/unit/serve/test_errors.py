@@ -66,7 +66,7 @@ def test_a_remote_error_is_known_by_its_name() -> None:
 
 def test_a_subclass_below_the_table_is_known_by_its_name_too() -> None:
     answer = answer_for(RemoteError("WrongShape", "tensor x has shape [1], expected [2]"))
-    assert (answer.status, answer.body["error"]["code"]) == (400, "adapter_mismatch")
+    assert (answer.status, answer.body["error"]["code"]) == (400, "wrong_shape")
 
 
 def test_an_unknown_remote_error_is_internal() -> None:

@@ -153,14 +153,14 @@ async def test_a_living_link_outlasts_the_directorys_memory() -> None:
 async def test_a_call_reaches_every_replica_of_the_base_model() -> None:
     world = World()
     await world.see(report(1), report(2), report(3, "other"))
-    assert await world.fleet.call_all("m", "load", "d") == [["load", "d"]] * 2
+    assert await world.fleet.call_all("m", "load", "d") == {"r1": ["load", "d"], "r2": ["load", "d"]}
 
 
 async def test_one_refusal_is_raised_and_a_loss_is_not() -> None:
     world = World()
     await world.see(report(1), report(2))
     world.links[1].answer = ReplicaLost()
-    assert await world.fleet.call_all("m", "load", "d") == [["load", "d"]]
+    assert await world.fleet.call_all("m", "load", "d") == {"r2": ["load", "d"]}
     world.links[2].answer = RemoteError("NotFinite", "tensor x")
     with pytest.raises(RemoteError):
         await world.fleet.call_all("m", "load", "d")

@@ -125,10 +125,12 @@ async def test_an_abort_of_a_running_or_unknown_request_goes_to_the_engine() -> 
 
 async def test_a_load_waits_for_the_slot_and_an_unload_for_nobody() -> None:
     bench = Bench()
-    assert await bench.worker.call("load", [DIGEST, False]) == 1
+    loaded = await bench.worker.call("load", [DIGEST, False])
+    assert (loaded["state"], loaded["last_use"]) == ("ready", None)
     await bench.worker.add(request("a"), force=False)
-    await asyncio.wait_for(bench.worker.call("unload", [DIGEST]), 1)
-    assert DIGEST in bench.worker.adapters()
+    going = await asyncio.wait_for(bench.worker.call("unload", [DIGEST]), 1)
+    assert going["requests"] == 1
+    assert bench.worker.adapters()[DIGEST]["last_use"] is not None
     bench.worker.sink([TokenEvent("a", (), finish="abort")])
     async with asyncio.timeout(5):
         while DIGEST in bench.worker.adapters():  # noqa: ASYNC110  the residency tells nobody
