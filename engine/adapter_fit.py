@@ -59,7 +59,7 @@ class AdapterFit:
     def pair(self, name: str, pair: LoraPair) -> tuple[Tensor, Tensor]:
         """A [r, in] and scale * B [out, r] of linear module `name`."""
         out, width = self._linear(name)
-        rank = self._checked_rank(pair.a)
+        rank = self._checked_rank(name, pair.a)
         b = pair.b.to(torch.float32) * pair.scale
         return (
             self._fitted(f"A of {name}", pair.a, (rank, width), self.dtype),
@@ -93,7 +93,8 @@ class AdapterFit:
 
     def embedding(self, delta: EmbeddingDelta) -> tuple[Tensor, Tensor, Tensor | None]:
         """A [r, vocab], scale * B [hidden, r] and the float32 gain [hidden]."""
-        rank, name = self._checked_rank(delta.a), self.targets.embedding
+        name = self.targets.embedding
+        rank = self._checked_rank(name, delta.a)
         a = self._fitted(f"A of {name}", delta.a, (rank, self.targets.vocab), self.dtype)
         b = delta.b.to(torch.float32) * delta.scale
         return (
@@ -124,8 +125,10 @@ class AdapterFit:
             raise self._error(f"changes module {name}, which the model does not have")
         return shape
 
-    def _checked_rank(self, a: Tensor) -> int:
-        rank = a.shape[0]
+    def _checked_rank(self, name: str, a: Tensor) -> int:
+        rank = len(a)
+        if rank == 0:
+            raise self._error(f"A of {name} has rank 0; at least 1 is needed")
         if rank > self.max_rank:
             raise AdapterTooLarge(self.digest, rank, self.max_rank)
         return rank

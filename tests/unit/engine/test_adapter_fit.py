@@ -1,4 +1,4 @@
-"""What an adapter holds beside its pairs comes in the form a model needs, or is refused with numbers."""
+"""What an adapter holds comes in the form a model needs, or is refused with numbers."""
 
 from __future__ import annotations
 
@@ -53,6 +53,36 @@ def test_parts_come_in_the_dtype_asked_for() -> None:
     assert (ids.tolist(), rows.dtype) == ([3, 7], torch.bfloat16)
 
 
+def test_scale_of_a_pair_is_in_b() -> None:
+    a, b = FIT.pair("h.0.fc", LoraPair(torch.ones(2, 4), torch.full((6, 2), 3.0), 0.5))
+    assert torch.equal(b, torch.full((6, 2), 1.5, dtype=torch.bfloat16))
+    assert (a.shape, a.dtype) == ((2, 4), torch.bfloat16)
+
+
+def test_the_whole_is_all_of_its_parts() -> None:
+    given = AdapterWeights(
+        "sha256:1",
+        {"h.0.fc": LoraPair(torch.ones(2, 4), torch.ones(6, 2), 3.0)},
+        affine={"h.0.fc": Affine(shift=torch.ones(6))},
+        norms={"norm": NormWeights(torch.ones(4))},
+        embedding=EmbeddingDelta(torch.ones(2, 10), torch.ones(4, 2), 2.0, torch.ones(4)),
+        table=torch.ones(10, 4),
+        tokens=ROWS,
+        invocation=(3, 4),
+    )
+    got = FIT.whole(given)
+    assert (got.modules["h.0.fc"].scale, got.modules["h.0.fc"].b[0, 0]) == (1.0, 3.0)
+    assert got.embedding is not None
+    assert (got.embedding.scale, got.embedding.b[0, 0]) == (1.0, 2.0)
+    assert (got.digest, got.invocation, got.head) == ("sha256:1", (3, 4), None)
+    assert (got.affine.keys(), got.norms.keys()) == (given.affine.keys(), given.norms.keys())
+    assert got.table is not None
+    assert got.tokens is not None
+    assert got.tokens.in_head
+    # Of 16 bits each, but for gain, shift and the ids.
+    assert got.nbytes == 2 * (8 + 12 + 4 + 20 + 8 + 40 + 8) + 4 * (6 + 4) + 8 * 2
+
+
 def test_scale_of_an_embedding_is_in_b() -> None:
     a, b, gain = FIT.embedding(EmbeddingDelta(torch.ones(2, 10), torch.full((4, 2), 3.0), 0.5, torch.ones(4)))
     assert torch.equal(b, torch.full((4, 2), 1.5, dtype=torch.bfloat16))
@@ -72,6 +102,14 @@ def test_scale_of_an_embedding_is_in_b() -> None:
         (lambda: FIT.affine("y", Affine()), "changes module y, which the model does not have"),
         (lambda: FIT.affine("h.0.fc", Affine(gain=NAN)), r"gain of h.0.fc has shape \[4\]; .* \[6\]"),
         (lambda: FIT.affine("h.0.fc", Affine(shift=NAN)), "shift of h.0.fc has shape"),
+        (lambda: FIT.pair("h.0.x", PAIR), "changes module h.0.x, which the model does not have"),
+        (lambda: FIT.pair("h.0.fc", PAIR), r"B of h.0.fc has shape \[10, 2\]; the model needs \[6, 2\]"),
+        (lambda: FIT.pair("lm_head", replace(PAIR, a=torch.ones(2, 5))), r"A of lm_head has shape \[2, 5\]"),
+        (
+            lambda: FIT.pair("h.0.fc", LoraPair(torch.ones(0, 4), torch.ones(6, 0), 1.0)),
+            "has rank 0; at least 1",
+        ),
+        (lambda: FIT.pair("lm_head", replace(PAIR, scale=3.4e38 * 2)), "B of lm_head .* not finite"),
         (lambda: FIT.matrix("the head", torch.ones(9, 4)), r"the head has shape \[9, 4\]; .* \[10, 4\]"),
         (lambda: FIT.matrix("the head", torch.full((10, 4), 3.4e38)), "not finite as torch.bfloat16"),
         (lambda: FIT.tokens(tokens(3, 10)), r"lie in 3 \.\. 10; the model has 0 \.\. 9"),
@@ -94,9 +132,11 @@ def test_what_does_not_fit_is_refused(call: Callable[[], Any], message: str) -> 
         call()
 
 
-def test_rank_of_an_embedding_is_bounded() -> None:
+def test_ranks_are_bounded() -> None:
     with pytest.raises(AdapterTooLarge, match="rank 9; at most 8"):
         FIT.embedding(EmbeddingDelta(torch.ones(9, 10), torch.ones(4, 9), 1.0))
+    with pytest.raises(AdapterTooLarge, match="rank 9; at most 8"):
+        FIT.pair("h.0.fc", LoraPair(torch.ones(9, 4), torch.ones(6, 9), 1.0))
 
 
 @pytest.mark.parametrize(
