@@ -1,4 +1,4 @@
-"""Chat templates: the Jinja text a model folder carries, run in a sandbox as transformers runs it.
+"""Chat templates: the Jinja text a model or an adapter carries, run in a sandbox as transformers runs it.
 
 Knows messages and special tokens, no token ids.
 """
@@ -18,7 +18,13 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from engine.errors import BadTemplateInput, UnsupportedModel
 
 # What a template's expressions raise on messages of a shape that it was not written for.
-_TEMPLATE_FAULTS = (TemplateError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError)
+_TEMPLATE_FAULTS = (
+    TemplateError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError,
+    MemoryError,
+)  # fmt: skip
+
+# Beside Jinja's own: what Python makes of the code that Jinja writes, and of constants that it works out.
+_SOURCE_FAULTS = (TemplateSyntaxError, SyntaxError, RecursionError, MemoryError, ValueError, ArithmeticError)
 
 
 class ChatTemplate:
@@ -31,9 +37,10 @@ class ChatTemplate:
         environment.filters["tojson"] = _tojson
         environment.globals["raise_exception"] = _raise_exception
         environment.globals["strftime_now"] = _strftime_now
+        self.source = source
         try:
             self._template = environment.from_string(source)
-        except TemplateSyntaxError as error:
+        except _SOURCE_FAULTS as error:
             raise UnsupportedModel(f"the chat template does not parse: {error}") from error
         self._special_tokens = dict(special_tokens)
 

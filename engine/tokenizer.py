@@ -33,7 +33,10 @@ class Tokenizer:
         self._text = TokenText(json.loads(raw).get("decoder"), self._encoder.id_to_token)
         added = self._encoder.get_added_tokens_decoder()
         self._special_ids = frozenset(id_ for id_, token in added.items() if token.special)
-        self._templates = _templates(folder, config)
+        self._special = {name: _content(config[name]) for name in _SPECIAL if config.get(name) is not None}
+        self._templates = {
+            name: self.compile_template(source) for name, source in _sources(folder, config).items()
+        }
         spec = None if is_encoder(folder) else read_spec(folder, headless=True)
         self.eos_ids = frozenset(spec.eos_token_ids if spec else ())
 
@@ -41,6 +44,18 @@ class Tokenizer:
     def vocab_size(self) -> int:
         """Ids of this vocabulary are 0 .. vocab_size - 1; the model may have more, which mean nothing."""
         return int(self._encoder.get_vocab_size(with_added_tokens=True))
+
+    @property
+    def chat_template(self) -> ChatTemplate | None:
+        """The folder's own template of a chat without tools."""
+        return self._templates.get("default")
+
+    def compile_template(self, source: str) -> ChatTemplate:
+        """Another template, such as an adapter's, with this tokenizer's special tokens.
+
+        Raises UnsupportedModel where it does not parse.
+        """
+        return ChatTemplate(source, self._special)
 
     def encode(self, text: str) -> list[int]:
         """Ids of a plain text, with the marks (such as BOS) that the tokenizer puts around it."""
@@ -51,10 +66,14 @@ class Tokenizer:
         messages: Sequence[Mapping[str, Any]],
         tools: Sequence[Mapping[str, Any]] | None = None,
         add_generation_prompt: bool = True,
+        *,
+        chat_template: ChatTemplate | None = None,
         **variables: Any,
     ) -> list[int]:
         """Ids of the rendered messages; the template alone sets the marks, so there is one BOS at most."""
-        text = self.render_chat(messages, tools, add_generation_prompt, **variables)
+        text = self.render_chat(
+            messages, tools, add_generation_prompt, chat_template=chat_template, **variables
+        )
         return self._ids(text, add_special_tokens=False)
 
     def render_chat(
@@ -62,14 +81,17 @@ class Tokenizer:
         messages: Sequence[Mapping[str, Any]],
         tools: Sequence[Mapping[str, Any]] | None = None,
         add_generation_prompt: bool = True,
+        *,
+        chat_template: ChatTemplate | None = None,
         **variables: Any,
     ) -> str:
         """Prompt text of the messages. `variables` reach the template by name.
 
-        Raises NoChatTemplate where the folder has none, BadTemplateInput where it refuses the messages.
+        `chat_template` stands in for the folder's own. Raises NoChatTemplate where there is none,
+        BadTemplateInput where it refuses the messages.
         """
-        template = self._templates.get("tool_use") if tools else None
-        template = template or self._templates.get("default")
+        template = chat_template or (self._templates.get("tool_use") if tools else None)
+        template = template or self.chat_template
         if template is None:
             raise NoChatTemplate(f"{self._folder} carries no chat template; send a plain prompt instead")
         return template.render(
@@ -111,8 +133,8 @@ def _read(path: Path, default: str | None = None) -> str:
         return default
 
 
-def _templates(folder: Path, config: Mapping[str, Any]) -> dict[str, ChatTemplate]:
-    """By name. A chat_template.jinja beside the config wins over the config's own default."""
+def _sources(folder: Path, config: Mapping[str, Any]) -> dict[str, str]:
+    """Texts of the templates by name. A chat_template.jinja beside the config wins over its own default."""
     declared = config.get("chat_template") or {}
     if isinstance(declared, str):
         declared = {"default": declared}
@@ -120,8 +142,7 @@ def _templates(folder: Path, config: Mapping[str, Any]) -> dict[str, ChatTemplat
         declared = {entry["name"]: entry["template"] for entry in declared}
     if beside := _read(folder / "chat_template.jinja", default=""):
         declared = {**declared, "default": beside}
-    special = {name: _content(config[name]) for name in _SPECIAL if config.get(name) is not None}
-    return {name: ChatTemplate(source, special) for name, source in declared.items()}
+    return declared
 
 
 def _content(token: str | Mapping[str, Any]) -> str:

@@ -24,6 +24,7 @@ from serve.protocol.chat import ChatBody
 from serve.protocol.completions import CompletionBody
 from serve.record.keeper import Keeper
 from serve.routing import Router
+from serve.templates import AdapterTemplates
 
 LONG_TEXT = 20_000
 """Characters above which a prompt is tokenised on a thread, not to hold up the other streams."""
@@ -54,12 +55,14 @@ class Conductor:
         self._fleet = fleet
         self._keeper = keeper
         self._metrics = metrics
+        self._templates = AdapterTemplates()
 
     async def chat(self, body: ChatBody, caller: Caller) -> Performance:
         """Raises UnknownModel, BadRequest, NoReplica and the tokenizer's errors."""
         caller = caller.with_parent(body.metadata.get("parent_request_id"), "metadata.parent_request_id")
         order = self._order(body, caller)
         tokenizer = order.route.model.tokenizer
+        template = self._templates.of(order.route)
         messages = tuple(message.plain() for message in body.messages)
         try:
             ids = await _encoded(
@@ -67,6 +70,7 @@ class Conductor:
                 lambda: tokenizer.encode_chat(
                     messages,
                     add_generation_prompt=body.add_generation_prompt,
+                    chat_template=template,
                     **body.chat_template_kwargs,
                 ),
             )

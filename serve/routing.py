@@ -19,6 +19,9 @@ from serve.errors import NoReplica, UnknownModel
 FORCED = "forced_base"
 """Key in an adapter's stored config: it was accepted although it was trained on another base model."""
 
+CHAT_TEMPLATE = "chat_template"
+"""Key in an adapter's stored config: the text of its own chat template, where that is not the base's."""
+
 
 @dataclass(frozen=True, slots=True)
 class ServedModel:
@@ -41,7 +44,10 @@ def load_model(config: ModelConfig) -> ServedModel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """Who answers a request. `assigned_adapter_id` is what the split chose, whoever answers in its place."""
+    """Who answers a request. `assigned_adapter_id` is what the split chose, whoever answers in its place.
+
+    `chat_template` is the text of the adapter's own, None where the base model's holds.
+    """
 
     requested: str
     key: str
@@ -55,6 +61,7 @@ class Route:
     bucket: int | None
     experiment: str | None
     forced: bool
+    chat_template: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +108,7 @@ class Router:
             bucket=chosen.bucket,
             experiment=chosen.experiment,
             forced=adapter is not None and is_forced(adapter),
+            chat_template=adapter.config.get(CHAT_TEMPLATE) if adapter is not None else None,
         )
 
     def names(self) -> list[Name]:

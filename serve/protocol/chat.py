@@ -34,6 +34,12 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = NEUTRAL | {
 }
 
 
+# What the template or the renderer gets by these names comes from elsewhere in the body, or not at all.
+_TEMPLATE_ARGUMENTS = {
+    "messages", "tools", "documents", "add_generation_prompt", "chat_template", "conversation", "tokenize",
+}  # fmt: skip
+
+
 class Message(Body):
     """One turn. `content` is a string, or a list of text parts, which are joined."""
 
@@ -79,9 +85,7 @@ class ChatBody(GenerationBody):
     @field_validator("chat_template_kwargs")
     @classmethod
     def _own_names(cls, value: dict[str, Any]) -> dict[str, Any]:
-        taken = {"messages", "tools", "documents", "add_generation_prompt", "conversation", "tokenize"} & set(
-            value
-        )
+        taken = _TEMPLATE_ARGUMENTS & value.keys()
         if taken:
             raise ValueError(f"{min(taken)} may not be set here")
         return value

@@ -150,6 +150,7 @@ def test_missing_template_is_an_error(byte_fallback: Tokenizer) -> None:
         ("{{ messages[0].content + 3 }}", "can only concatenate str"),
         ("{{ messages[9].content.strip() }}", "has no element 9"),
         ("{{ 1 / 0 }}", "division by zero"),
+        ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "recursion"),
     ],
 )
 def test_refusal_carries_the_template_s_reason(tmp_path: Path, template: str, reason: str) -> None:
@@ -171,9 +172,30 @@ def test_template_cannot_leave_its_sandbox(tmp_path: Path, template: str) -> Non
         templated(tmp_path, template).render_chat(TALK)
 
 
-def test_broken_template_is_refused_when_read(tmp_path: Path) -> None:
+BROKEN = {
+    "no end": "{% for m in messages %}",
+    "unknown filter": "{{ messages | nosuch }}",
+    "too deep for Python": EACH * 30 + "{% endfor %}" * 30,
+    "too deep for Jinja": "{{ " + "(" * 3000 + "1" + ")" * 3000 + " }}",
+}
+
+
+@pytest.mark.parametrize("template", BROKEN.values(), ids=BROKEN.keys())
+def test_broken_template_is_refused_when_read(tmp_path: Path, template: str) -> None:
     with pytest.raises(UnsupportedModel, match="does not parse"):
-        templated(tmp_path, "{% for m in messages %}")
+        templated(tmp_path, template)
+
+
+def test_another_template_stands_in_for_the_folders_own(tmp_path: Path) -> None:
+    tokenizer = templated(tmp_path, "own")
+    other = tokenizer.compile_template("{{ bos_token }}{{ flavour }}{{ messages | length }}")
+    text = f"<|im_start|>sweet{len(TALK)}"
+    assert tokenizer.render_chat(TALK, chat_template=other, flavour="sweet") == text
+    assert tokenizer.render_chat(TALK, TOOLS, chat_template=other, flavour="sweet") == text
+    assert tokenizer.encode_chat(TALK, chat_template=other, flavour="sweet") == tokenizer.encode(text)
+    assert tokenizer.render_chat(TALK) == "own"
+    assert tokenizer.chat_template is not None
+    assert tokenizer.chat_template.source == "own"
 
 
 def test_tokenizer_and_detokenizer_import_no_torch() -> None:

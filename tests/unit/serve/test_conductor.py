@@ -20,7 +20,7 @@ class Plain:
 
 
 async def test_a_model_without_a_chat_template_is_named_and_its_folder_is_not() -> None:
-    route = SimpleNamespace(model=SimpleNamespace(name="tiny", tokenizer=Plain()))
+    route = SimpleNamespace(model=SimpleNamespace(name="tiny", tokenizer=Plain()), chat_template=None)
     router = SimpleNamespace(route=lambda name, key: route)
     conductor = Conductor(cast(Any, router), cast(Any, None), cast(Any, None), cast(Any, None))
     body = parse_chat({"model": "support", "messages": [{"role": "user", "content": "hello"}]})
