@@ -89,4 +89,5 @@ void multiply_by_tiles(const Product& p, int panel, int first, int rows, const c
         else
             tile_rows<1>(tiles, p, panel, row, to, height, fetch);
     }
+    if (p.into == Into::kGated) gate_panel<bf16>(p, panel, first, rows);
 }

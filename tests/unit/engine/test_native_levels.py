@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +14,8 @@ from engine.errors import NativeUnavailable
 from engine.native.build import default_cache
 from engine.native.levels import LEVELS, TOLERANCE, Level, choose_level
 from engine.native.library import open_library
-from tests.unit.engine.native_models import TILE_LEVELS, Shape, make_rows, native, save_drawn
+from tests.unit.engine.conftest import TinyModel
+from tests.unit.engine.native_models import TILE_LEVELS, Shape, make_rows, native, reference, save_drawn
 
 TAILS = Shape(hidden=70, inner=90, kv_heads=1, group=3, head_dim=22, vocab=75)
 """Nowhere a whole number of tiles of 32 terms, nor of panels."""
@@ -100,3 +102,15 @@ def test_logits_are_close_to_those_of_avx2(tmp_path: Path, level: Level, shape: 
     spans = [row.span(0, len(row.token_ids)) for row in rows]
     found, wanted = (native(folder, dtype="bfloat16", level=each).logits(spans) for each in (level, "avx2"))
     torch.testing.assert_close(found, wanted, rtol=0.05, atol=0.05)
+
+
+@tile_levels
+@pytest.mark.parametrize("name", ["gemma3", "gpt2", "opt"])
+def test_activations_other_than_silu_follow_products_by_tiles(
+    tiny: Callable[[str], TinyModel], name: str, level: Level
+) -> None:
+    rows = make_rows([9, 30, 17], 128, seed=3)
+    spans = [row.span(0, len(row.token_ids)) for row in rows]
+    want = reference(tiny(name).folder).logits(tuple(spans))
+    got = native(tiny(name).folder, level=level, dtype="bfloat16").logits(spans)
+    assert ((got - want).abs().mean(-1) < 0.05 * want.std(-1)).all()
