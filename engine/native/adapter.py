@@ -10,8 +10,10 @@ import torch
 from torch import Tensor
 
 from engine.adapter_fit import AdapterFit
+from engine.adapter_targets import HEAD
 from engine.adapter_weights import AdapterWeights
 from engine.modelspec import ModelSpec
+from engine.native.adapter_parts import PartFiller
 from engine.native.library import Part
 from engine.native.weights import module_parts, split_rows
 from engine.ports import PreparedAdapter
@@ -37,6 +39,7 @@ class AdapterPacker:
         self._model = model
         self._targets = spec.adapter_targets
         self._parts = _parts_by_name(spec)
+        self._filler = PartFiller(library, spec)
         self._dtype = dtype
         self._max_rank = max_rank
 
@@ -48,9 +51,11 @@ class AdapterPacker:
             raise MemoryError(f"no memory for adapter {weights.digest!r}")
         made = NativeAdapter(self, self._library, handle, weights.digest)
         fit = AdapterFit(weights.digest, self._targets, self._dtype, self._max_rank)
+        fit.check_combination(weights)
         for name, pair in weights.modules.items():
-            a, b = fit.pair(name, pair)
-            made.nbytes += self._add_pair(made, name, a, b)
+            self._add_pair(made, name, *fit.pair(name, pair))
+        self._filler.fill(handle, fit, weights)
+        made.nbytes = int(self._library.noria_adapter_bytes(handle))
         return made
 
     def handle_of(self, prepared: PreparedAdapter) -> int:
@@ -59,23 +64,20 @@ class AdapterPacker:
             raise ValueError(f"adapter {prepared.digest!r} was prepared by another model")
         return prepared.handle
 
-    def _add_pair(self, made: NativeAdapter, name: str, a: Tensor, b: Tensor) -> int:
+    def _add_pair(self, made: NativeAdapter, name: str, a: Tensor, b: Tensor) -> None:
         """A module that makes several parts becomes one pair for each, all with the same A."""
         layer, parts = self._parts[name]
-        a, b, total = a.contiguous(), b.contiguous(), 0
         for part, rows in split_rows(b, parts):
             pointers = a.data_ptr(), rows.data_ptr()
-            taken = self._library.noria_adapter_pair(made.handle, layer, part, a.shape[0], *pointers)
-            if taken < 0:
+            if self._library.noria_adapter_pair(made.handle, layer, part, a.shape[0], *pointers) != 0:
                 raise MemoryError(f"no memory for {name} of adapter {made.digest!r}")
-            total += int(taken)
-        return total
 
 
 def _parts_by_name(spec: ModelSpec) -> dict[str, tuple[int, Mapping[Part, int]]]:
-    """Layer and parts of each linear module of the layers, by its whole name."""
-    return {
+    """Layer and parts of each linear module, by its whole name."""
+    of_layers: dict[str, tuple[int, Mapping[Part, int]]] = {
         f"{spec.layers_at}.{layer}.{module}": (layer, parts)
         for module, parts in module_parts(spec).items()
         for layer in range(spec.num_layers)
     }
+    return {**of_layers, HEAD: (-1, {Part.HEAD: spec.vocab_size})}

@@ -12,6 +12,7 @@ from torch import Tensor
 from engine.models.checkpoint import Checkpoint
 from engine.modelspec import ModelSpec
 from engine.native.library import Part
+from engine.tensor_names import TensorNames
 
 GROUP_PARTS: Mapping[str, tuple[Part, ...]] = {
     "qkv": (Part.Q, Part.K, Part.V),
@@ -61,6 +62,17 @@ def module_parts(spec: ModelSpec) -> dict[str, dict[Part, int]]:
     return found
 
 
+def layer_norms(names: TensorNames) -> dict[Part, str]:
+    """The norms around a layer's attention and MLP that the family has, by their name in the layer."""
+    norms = {
+        Part.NORM_ATTENTION: names.before_attention,
+        Part.NORM_AFTER_ATTENTION: names.after_attention,
+        Part.NORM_MLP: names.before_mlp,
+        Part.NORM_AFTER_MLP: names.after_mlp,
+    }
+    return {part: name for part, name in norms.items() if name}
+
+
 def split_rows(tensor: Tensor, parts: Mapping[Part, int]) -> list[tuple[Part, Tensor]]:
     """The rows of a module's weight, bias or adapter, by part."""
     return list(zip(parts, torch.split(tensor, list(parts.values())), strict=True))
@@ -87,16 +99,9 @@ def load_weights(folder: Path, spec: ModelSpec, dtype: torch.dtype, to: Packer) 
 
 
 def _load_layer(weights: Checkpoint, spec: ModelSpec, layer: int, to: Packer) -> None:
-    prefix, names, parts = f"{spec.layers_at}.{layer}", spec.names, module_parts(spec)
-    norms = {
-        Part.NORM_ATTENTION: names.before_attention,
-        Part.NORM_AFTER_ATTENTION: names.after_attention,
-        Part.NORM_MLP: names.before_mlp,
-        Part.NORM_AFTER_MLP: names.after_mlp,
-    }
-    for part, name in norms.items():
-        if name:
-            _load_norm(weights, spec, layer, part, f"{prefix}.{name}", to)
+    prefix, parts = f"{spec.layers_at}.{layer}", module_parts(spec)
+    for part, name in layer_norms(spec.names).items():
+        _load_norm(weights, spec, layer, part, f"{prefix}.{name}", to)
     for module, shape in spec.module_shapes().items():
         stored = weights.take(f"{prefix}.{module}.weight", shape[::-1] if spec.transposed else shape)
         for part, rows in split_rows(stored.T if spec.transposed else stored, parts[module]):

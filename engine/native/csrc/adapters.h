@@ -3,9 +3,9 @@
 
 #include <cstdint>
 #include <map>
-#include <memory>
 #include <vector>
 
+#include "adapter_parts.h"
 #include "arena.h"
 #include "kernels.h"
 
@@ -25,20 +25,21 @@ class Adapter {
 public:
     Adapter(int layers, bool float32) : float32_(float32), pairs_(static_cast<size_t>(layers) * kModules) {}
 
-    // Adds one module; the bytes that took. Throws std::bad_alloc.
-    int64_t add(int layer, int module, int rank, int in, int out, const void* a, const void* b);
+    // Adds one module. Throws std::bad_alloc.
+    void add(int layer, int module, int rank, int in, int out, const void* a, const void* b);
+    // source [n, k] in panels. Throws std::bad_alloc.
+    Narrow pack(const void* source, int n, int k);
 
     const Pair& at(int layer, int module) const { return pairs_[layer * kModules + module]; }
     // Columns of the widest padded A.
     int widest() const { return widest_; }
 
-private:
-    Narrow pack(const void* source, int n, int k);
+    Slabs memory;  // of everything that it is made of
+    AdapterParts parts;
 
+private:
     bool float32_;
     std::vector<Pair> pairs_;  // [layers * kModules]
-    std::vector<std::unique_ptr<Arena>> memory_;
-    size_t room_ = 0;  // left in the last of them
     int widest_ = 0;
 };
 

@@ -20,6 +20,21 @@ struct noria_adapter {
     noria::Adapter adapter;
 };
 
+namespace {
+
+// 0 once fill() is through, -1: no memory.
+template <class Fill>
+int32_t filled(Fill fill) {
+    try {
+        fill();
+        return 0;
+    } catch (const std::bad_alloc&) {
+        return -1;
+    }
+}
+
+}  // namespace
+
 int32_t noria_level() { return noria::best_level(); }
 
 float noria_disagreement(int32_t level) { return noria::disagreement(static_cast<noria::Level>(level)); }
@@ -48,12 +63,7 @@ void noria_put_bias(noria_model* model, int32_t layer, int32_t part, const void*
 }
 
 int32_t noria_step(noria_model* model, const noria_batch* batch) {
-    try {
-        model->forward.run(*batch);
-        return 0;
-    } catch (const std::bad_alloc&) {
-        return -1;
-    }
+    return filled([&] { model->forward.run(*batch); });
 }
 
 void noria_watch(noria_model* model, int64_t* spent) { model->forward.watch.add_to(spent); }
@@ -70,15 +80,41 @@ noria_adapter* noria_adapter_create(const noria_model* model) {
     }
 }
 
-int64_t noria_adapter_pair(noria_adapter* adapter, int32_t layer, int32_t part, int32_t rank, const void* a,
+int32_t noria_adapter_pair(noria_adapter* to, int32_t layer, int32_t part, int32_t rank, const void* a,
                            const void* b) {
-    try {
-        const noria::Model& model = adapter->model;
-        return adapter->adapter.add(layer, part, rank, model.part_in(part), model.part_out(part), a, b);
-    } catch (const std::bad_alloc&) {
-        return -1;
-    }
+    const noria::Model& model = to->model;
+    return filled([&] {
+        if (part == NORIA_HEAD) return noria::put_head_pair(to->adapter, model, rank, a, b);
+        to->adapter.add(layer, part, rank, model.part_in(part), model.part_out(part), a, b);
+    });
 }
+
+int32_t noria_adapter_norm(noria_adapter* to, int32_t layer, int32_t part, const void* weight, const void* bias) {
+    return filled([&] { noria::put_norm(to->adapter, to->model, layer, part, weight, bias); });
+}
+
+int32_t noria_adapter_table(noria_adapter* to, const void* table) {
+    return filled([&] { noria::put_table(to->adapter, to->model, table); });
+}
+
+int32_t noria_adapter_head(noria_adapter* to, const void* matrix) {
+    return filled([&] { noria::put_head(to->adapter, to->model, matrix); });
+}
+
+int32_t noria_adapter_head_affine(noria_adapter* to, const float* gain, const float* shift) {
+    return filled([&] { noria::put_head_affine(to->adapter, to->model, gain, shift); });
+}
+
+int32_t noria_adapter_embedding(noria_adapter* to, int32_t rank, const void* a, const void* b, const float* gain) {
+    return filled([&] { noria::put_embedding(to->adapter, to->model, rank, a, b, gain); });
+}
+
+int32_t noria_adapter_tokens(noria_adapter* to, int32_t count, const int32_t* ids, const void* rows,
+                             int32_t in_head) {
+    return filled([&] { noria::put_tokens(to->adapter, to->model, count, ids, rows, in_head != 0); });
+}
+
+int64_t noria_adapter_bytes(const noria_adapter* adapter) { return adapter->adapter.memory.bytes(); }
 
 void noria_adapter_destroy(noria_adapter* adapter) { delete adapter; }
 

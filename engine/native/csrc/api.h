@@ -96,9 +96,31 @@ __attribute__((visibility("default"))) void noria_copy(noria_model*, const int32
 // An adapter that changes nothing yet, for this model and for as long as it lives; null: no memory. It is made
 // and filled by one thread, also while others run steps, and not changed any more once it was bound.
 __attribute__((visibility("default"))) noria_adapter* noria_adapter_create(const noria_model*);
-// A [rank, in] and B [out, rank], scale already in B; copied. Returns the bytes it takes, -1: no memory.
-__attribute__((visibility("default"))) int64_t noria_adapter_pair(noria_adapter*, int32_t layer, int32_t part,
+// What it is filled with is of the model's element type but for gains and shifts, and copied. These return 0, or
+// -1: no memory.
+// A [rank, in] and B [out, rank], scale already in B. The head's part has layer -1.
+__attribute__((visibility("default"))) int32_t noria_adapter_pair(noria_adapter*, int32_t layer, int32_t part,
                                                                   int32_t rank, const void* a, const void* b);
+// In place of a norm's weights and of its biases, none for an RMSNorm. Layer -1: of none.
+__attribute__((visibility("default"))) int32_t noria_adapter_norm(noria_adapter*, int32_t layer, int32_t part,
+                                                                  const void* weight, const void* bias);
+// In place of the token table, for what goes in alone: [vocab, hidden].
+__attribute__((visibility("default"))) int32_t noria_adapter_table(noria_adapter*, const void* table);
+// In place of the head's matrix: [vocab, hidden].
+__attribute__((visibility("default"))) int32_t noria_adapter_head(noria_adapter*, const void* matrix);
+// The head's gain and shift, float [vocab] or none.
+__attribute__((visibility("default"))) int32_t noria_adapter_head_affine(noria_adapter*, const float* gain,
+                                                                         const float* shift);
+// a [vocab, rank] and B [hidden, rank], scale already in B; gain float [hidden] or none.
+__attribute__((visibility("default"))) int32_t noria_adapter_embedding(noria_adapter*, int32_t rank,
+                                                                       const void* a, const void* b,
+                                                                       const float* gain);
+// Rows [count, hidden] of single tokens in the token table, and in the head where it is the same; ids ascend.
+__attribute__((visibility("default"))) int32_t noria_adapter_tokens(noria_adapter*, int32_t count,
+                                                                    const int32_t* ids, const void* rows,
+                                                                    int32_t in_head);
+// What all of it takes.
+__attribute__((visibility("default"))) int64_t noria_adapter_bytes(const noria_adapter*);
 // It has no slot any more; the model may be gone.
 __attribute__((visibility("default"))) void noria_adapter_destroy(noria_adapter*);
 // Between two steps. An adapter may have several slots; the caller keeps it while it has one.

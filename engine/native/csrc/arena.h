@@ -3,6 +3,9 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
 
 namespace noria {
 
@@ -25,6 +28,21 @@ private:
     size_t mapped_;
     char* data_;
     size_t taken_ = 0;
+};
+
+// Memory for many things that come one by one and go together. They lie side by side, as far as they fit: an arena
+// of its own would cost each of them a huge page.
+class Slabs {
+public:
+    // Zeroed, and aligned to a cache line. Throws std::bad_alloc.
+    char* take(size_t bytes);
+    // All that was taken.
+    int64_t bytes() const { return bytes_; }
+
+private:
+    std::vector<std::unique_ptr<Arena>> arenas_;
+    size_t room_ = 0;  // left in the last of them
+    int64_t bytes_ = 0;
 };
 
 }  // namespace noria

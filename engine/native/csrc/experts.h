@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "model.h"
+#include "plan.h"
 #include "row_quantiser.h"
 #include "workspace.h"
 
@@ -11,8 +12,8 @@ namespace noria {
 
 class Mixture {
 public:
-    // Both outlive it.
-    Mixture(const Model& model, Workspace& space);
+    // All outlive it.
+    Mixture(const Model& model, const Plan& plan, Workspace& space);
 
     // Room for that many rows; before the step's threads start. Throws std::bad_alloc.
     void reserve(int rows);
@@ -28,7 +29,7 @@ private:
         int expert, first, count;
     };
 
-    void rate(Worker& worker, const Layer& layer, const float* hidden, int rows);
+    void rate(Worker& worker, int index, const float* hidden, int rows);
     void choose(int row);
     void part_rows(int rows, std::vector<Part>& parts);
     void gather(Worker& worker, int rows);
@@ -38,6 +39,7 @@ private:
 
     const Model& model_;
     const Kernels& kernels_;
+    const Plan& plan_;
     Workspace& space_;
     const RowQuantiser quantiser_;
     // [rows, chosen]: experts in ascending order, their shares, and where each has the row.

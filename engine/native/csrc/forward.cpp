@@ -8,23 +8,24 @@ namespace noria {
 
 namespace {
 
-constexpr int kStreamRows = 4;      // a product of so few only waits for memory, which the processor fetches itself
-constexpr int kPhasesOfLayer = 11 + Mixture::kPhases;  // at most; with embedding, norm, head and choice beside them
+constexpr int kPhasesOfLayer = 11 + Mixture::kPhases;  // at most; with embedding and head beside them
 
 }  // namespace
 
 Forward::Forward(Model& model)
-    : model_(model), kernels_(model.kernels), plan_(model), space_(model), quantiser_(model, space_), mixture_(model, space_) {}
+    : model_(model), kernels_(model.kernels), plan_(model), space_(model), quantiser_(model, space_), mixture_(model, plan_, space_),
+      head_(model, plan_, space_) {}
 
 void Forward::run(const noria_batch& batch) {
     model_.team.settle();
     plan_.make(batch);
     space_.reserve(plan_.rows, plan_.rank);
     mixture_.reserve(plan_.rows);
+    head_.reserve();
     logits_ = batch.logits;
     best_ = batch.best;
     watch.begin();
-    model_.team.run(*this, kPhasesOfLayer * model_.spec.layers + 5);
+    model_.team.run(*this, kPhasesOfLayer * model_.spec.layers + 1 + Head::kPhases);
 }
 
 void Forward::work(Worker& worker) {
@@ -45,7 +46,7 @@ void Forward::work(Worker& worker) {
         mlp(worker, index, stream);
         watch.mark(worker.thread(), NORIA_SPENT_DOWN);
     }
-    logits(worker, stream);
+    head_.work(worker, stream.hidden, logits_, best_);
     watch.mark(worker.thread(), NORIA_SPENT_HEAD);
 }
 
@@ -56,7 +57,9 @@ void Forward::embed(Worker& worker) {
     worker.phase(plan_.rows, [&](int row, int) {
         float* x = space_.hidden + row * space_.hidden_stride;
         const int position = plan_.positions[row];
-        kernels_.embed(source, plan_.tokens[row], spec.first_place + position, x);
+        const int token = plan_.tokens[row];
+        const AdapterParts* parts = plan_.parts(row);
+        kernels_.embed(parts == nullptr ? source : parts->embed(source, token), token, spec.first_place + position, x);
         for (long i = spec.hidden; i < space_.hidden_stride; ++i) x[i] = 0.0f;
         for (int turn = 0; turn < spec.rotations; ++turn) {
             const float *inverse = model_.rotary.data() + turn * half, scale = model_.rotary_scales[turn];
@@ -72,11 +75,13 @@ void Forward::embed(Worker& worker) {
 
 void Forward::project(Worker& worker, int index, const Stream& stream) {
     const Layer& layer = model_.layers[index];
-    const auto every = [](int row) { return row; };
+    const auto norm_of = [&](int row) -> const Norm& {
+        return plan_.norm(row, index, NORIA_NORM_ATTENTION, layer.before_attention);
+    };
     Product fused{&layer.qkv};
     fused.y = space_.fused, fused.y_stride = space_.fused_stride;
     const GroupDeltas* deltas = plan_.deltas(index, kQkv);
-    multiply_normed(worker, layer.before_attention, stream.hidden, stream.rows, every, fused, &layer.o, deltas);
+    multiply_normed(worker, norm_of, stream, fused, &layer.o, deltas);
     expand(worker, deltas, space_.fused, space_.fused_stride);
 }
 
@@ -85,20 +90,28 @@ void Forward::output(Worker& worker, int index, const Stream& stream) {
     Product out{&layer.o};
     out.x = stream.seen, out.x_stride = space_.seen_stride;
     const Matrix* after = layer.experts.empty() ? &layer.mlp.gate_up : &layer.router;
-    join(worker, out, layer.after_attention, stream, after, plan_.deltas(index, kO));
+    const auto norm_of = [&](int row) -> const Norm& {
+        return plan_.norm(row, index, NORIA_NORM_AFTER_ATTENTION, layer.after_attention);
+    };
+    join(worker, out, norm_of, stream, after, plan_.deltas(index, kO));
 }
 
 void Forward::mlp(Worker& worker, int index, const Stream& stream) {
     const Layer& layer = model_.layers[index];
     const Matrix* after = index + 1 == model_.spec.layers ? &model_.head : &model_.layers[index + 1].qkv;
     if (!layer.experts.empty()) return mixture_.work(worker, index, stream.hidden, stream.rows, after);
-    const auto every = [](int row) { return row; };
+    const auto before = [&](int row) -> const Norm& {
+        return plan_.norm(row, index, NORIA_NORM_MLP, layer.before_mlp);
+    };
+    const auto behind = [&](int row) -> const Norm& {
+        return plan_.norm(row, index, NORIA_NORM_AFTER_MLP, layer.after_mlp);
+    };
     const GroupDeltas* deltas = plan_.deltas(index, kGateUp);
     Product both{&layer.mlp.gate_up};
     both.y = space_.gate_up, both.y_stride = space_.gate_up_stride;
     both.out = space_.gated, both.out_stride = space_.gated_stride, both.gate = model_.gate();
     if (deltas == nullptr) both.into = model_.fuses_gate() ? Into::kSiluGated : Into::kGated;
-    multiply_normed(worker, layer.before_mlp, stream.hidden, stream.rows, every, both, &layer.mlp.down, deltas);
+    multiply_normed(worker, before, stream, both, &layer.mlp.down, deltas);
     if (deltas != nullptr) {
         expand(worker, deltas, space_.gate_up, space_.gate_up_stride);
         worker.phase(stream.rows, [&](int row, int) {
@@ -109,35 +122,22 @@ void Forward::mlp(Worker& worker, int index, const Stream& stream) {
     watch.mark(worker.thread(), NORIA_SPENT_GATE_UP);
     Product down{&layer.mlp.down};
     down.x = space_.gated, down.x_stride = space_.gated_stride;
-    join(worker, down, layer.after_mlp, stream, after, plan_.deltas(index, kDown));
+    join(worker, down, behind, stream, after, plan_.deltas(index, kDown));
 }
 
 // The product that ends attention or MLP: onto the rows, or beside them first where a norm stands between.
-void Forward::join(Worker& worker, Product product, const Norm& norm, const Stream& stream,
-                   const Matrix* after, const GroupDeltas* deltas) {
-    const bool apart = norm.weight != nullptr;
+template <class NormOf>
+void Forward::join(Worker& worker, Product product, NormOf norm_of, const Stream& stream, const Matrix* after,
+                   const GroupDeltas* deltas) {
+    const bool apart = model_.spec.norms_after != 0;
     product.y = apart ? space_.branch : stream.hidden, product.y_stride = space_.hidden_stride;
     product.into = apart ? Into::kStore : Into::kAdd;
     multiply(worker, product, stream.rows, after, deltas, [](Product&) {});
     expand(worker, deltas, product.y, product.y_stride);
     if (!apart) return;
     worker.phase(stream.rows, [&](int row, int) {
-        kernels_.add_normed(norm, space_.branch + row * space_.hidden_stride,
+        kernels_.add_normed(norm_of(row), space_.branch + row * space_.hidden_stride,
                             stream.hidden + row * space_.hidden_stride);
-    });
-}
-
-void Forward::logits(Worker& worker, const Stream& stream) {
-    const int rows = static_cast<int>(plan_.sampled.size()), vocab = model_.spec.vocab;
-    if (rows == 0) return;
-    Product head{&model_.head};
-    head.y = logits_, head.y_stride = vocab, head.into = Into::kExact;
-    const auto row_of = [&](int i) { return plan_.trims ? i : plan_.sampled[i]; };
-    multiply_normed(worker, model_.norm_final, stream.hidden, rows, row_of, head, nullptr, nullptr);
-    worker.phase(rows, [&](int i, int) {
-        float* row = logits_ + static_cast<long>(i) * vocab;
-        if (model_.spec.logit_softcap > 0.0f) kernels_.cap(row, vocab, model_.spec.logit_softcap);
-        best_[i] = kernels_.best(row, vocab);
     });
 }
 
@@ -157,23 +157,24 @@ Forward::Stream Forward::trim(Worker& worker) {
 
 // The product of normalised rows of the residual stream. Few rows are normalised by each thread for itself,
 // when it gets its first item: cheaper than to wait for one another once more.
-template <class RowOf>
-void Forward::multiply_normed(Worker& worker, const Norm& norm, const float* hidden, int rows, RowOf row_of,
-                              Product product, const Matrix* after, const GroupDeltas* deltas) {
-    const auto one = [&](int i, void* to) {
-        kernels_.normalise(norm, hidden + row_of(i) * space_.hidden_stride,
-                           space_.typed(to, i, space_.normed_stride));
+template <class NormOf>
+void Forward::multiply_normed(Worker& worker, NormOf norm_of, const Stream& stream, Product product,
+                              const Matrix* after, const GroupDeltas* deltas) {
+    const auto one = [&](int row, void* to) {
+        kernels_.normalise(norm_of(row), stream.hidden + row * space_.hidden_stride,
+                           space_.typed(to, row, space_.normed_stride));
     };
+    const int rows = stream.rows;
     product.x_stride = space_.normed_stride;
     if (rows <= kPrivateRows) {
         void* own = space_.typed(space_.own, static_cast<long>(worker.thread()) * kPrivateRows, space_.normed_stride);
         multiply(worker, product, rows, after, deltas, [&](Product& p) {
-            for (int i = 0; i < rows; ++i) one(i, own);
+            for (int row = 0; row < rows; ++row) one(row, own);
             p.x = own;
         });
         return;
     }
-    worker.phase(rows, [&](int i, int) { one(i, space_.normed); });
+    worker.phase(rows, [&](int row, int) { one(row, space_.normed); });
     product.x = space_.normed;
     multiply(worker, product, rows, after, deltas, [](Product&) {});
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "experts.h"
+#include "head.h"
 #include "model.h"
 #include "plan.h"
 #include "row_quantiser.h"
@@ -41,12 +42,13 @@ private:
     Stream trim(Worker& worker);
     void output(Worker& worker, int layer, const Stream& stream);
     void mlp(Worker& worker, int layer, const Stream& stream);
-    void logits(Worker& worker, const Stream& stream);
 
-    template <class RowOf>
-    void multiply_normed(Worker& worker, const Norm& norm, const float* hidden, int rows, RowOf row_of,
-                         Product product, const Matrix* after, const GroupDeltas* deltas);
-    void join(Worker& worker, Product product, const Norm& norm, const Stream& stream, const Matrix* after,
+    // norm_of(row): the norm that a row passes.
+    template <class NormOf>
+    void multiply_normed(Worker& worker, NormOf norm_of, const Stream& stream, Product product,
+                         const Matrix* after, const GroupDeltas* deltas);
+    template <class NormOf>
+    void join(Worker& worker, Product product, NormOf norm_of, const Stream& stream, const Matrix* after,
               const GroupDeltas* deltas);
     template <class Ready>
     void multiply(Worker& worker, Product product, int rows, const Matrix* after, const GroupDeltas* deltas,
@@ -66,6 +68,7 @@ private:
     Workspace space_;
     const RowQuantiser quantiser_;
     Mixture mixture_;
+    Head head_;
     float* logits_ = nullptr;
     int32_t* best_ = nullptr;
 };

@@ -75,7 +75,8 @@ INLINE void deliver(const F16 (&sums)[M][2], const Product& p, int panel, int fi
             continue;
         }
         for (int n = 0; n < 2; ++n) {
-            float* y = p.y + (first + m) * p.y_stride + column + 16 * n;
+            const long row = p.into == Into::kExact ? p.places[first + m] : first + m;
+            float* y = p.y + row * p.y_stride + column + 16 * n;
             const long left = p.matrix->n - column - 16 * n;
             if (p.into == Into::kAdd)
                 store(y, load(y) + value[n]);

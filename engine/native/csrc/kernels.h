@@ -64,7 +64,7 @@ enum class Into {
     kAdd,       // y += result
     kSiluGated, // out = the result, gated with SiLU
     kGated,     // y = result, out = what `gate` makes of it
-    kExact,     // y = result, not a column more than n: y belongs to the caller of the step
+    kExact,     // row places[i] of y = result i, not a column more than n: y belongs to the caller of the step
 };
 
 struct Product {
@@ -74,6 +74,7 @@ struct Product {
     float* y = nullptr;
     long y_stride = 0;
     Into into = Into::kStore;
+    const int* places = nullptr;  // of the rows in y, for kExact
     void* out = nullptr;  // T
     long out_stride = 0;
     Gate gate = {};
@@ -90,12 +91,23 @@ struct Narrow {
     long panel_elements = 0;
 };
 
+// A token's row becomes gain * row + B a, a row of `a` for each token.
+struct EmbedDelta {
+    const float* gain = nullptr;  // [width], or none
+    const void* a = nullptr;      // T [vocab, b.k]
+    Narrow b;                     // n = width
+
+    bool none() const { return b.weights == nullptr; }
+};
+
 struct Embed {
     const void* rows;      // T [vocab, width], or none: then the head's panels are read
     const Matrix* panels;
     const void* places;    // T [positions, width], added to the scaled row; or none
     int width;
     float scale;
+    const void* own = nullptr;          // T [width], the token's row instead of the table's; or none
+    const EmbedDelta* delta = nullptr;  // before the row is scaled; or none
 };
 
 struct Norm {

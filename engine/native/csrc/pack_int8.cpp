@@ -84,12 +84,13 @@ void pack_columns(const Int8Packing& p, int run) {
     place_columns(*p.to, places, columns, x.data());
 }
 
+int runs_of(const Int8Packing& packing) { return (packing.n + kColumns - 1) / kColumns; }
+
 class Int8PackStep : public Step {
 public:
     explicit Int8PackStep(const Int8Packing& packing) : packing_(packing) {}
     void work(Worker& worker) override {
-        const int runs = (packing_.n + kColumns - 1) / kColumns;
-        worker.phase(runs, [this](int run, int) { pack_columns(packing_, run); });
+        worker.phase(runs_of(packing_), [this](int run, int) { pack_columns(packing_, run); });
     }
 
 private:
@@ -97,6 +98,10 @@ private:
 };
 
 }  // namespace
+
+void pack_int8(const Int8Packing& packing) {
+    for (int run = 0; run < runs_of(packing); ++run) pack_columns(packing, run);
+}
 
 void pack_int8(const Int8Packing& packing, Team& team) {
     Int8PackStep step(packing);

@@ -15,7 +15,9 @@ struct Int8Packing {
     int first, pitch;
 };
 
-// By all threads of the team.
+void pack_int8(const Int8Packing& packing);
+
+// The same by all threads of the team.
 void pack_int8(const Int8Packing& packing, Team& team);
 
 }  // namespace noria

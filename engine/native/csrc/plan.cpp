@@ -40,6 +40,7 @@ void Plan::make(const noria_batch& batch) {
     adapted = !runs.empty();
     rank = 0;
     if (adapted) gather_deltas(runs);
+    gather_parts(runs);
     // With adapters the rows of one adapter would have to be found anew: not worth it for one layer.
     trims = !adapted && !single && static_cast<int>(sampled.size()) < rows;
 }
@@ -117,6 +118,15 @@ void Plan::gather_deltas(const std::vector<Run>& runs) {
                         {&delta, panel, std::min(kExpandPanels, delta.pair->b.panels - panel)});
     }
     for (const Run& run : runs) rank = std::max(rank, run.adapter->widest());
+}
+
+void Plan::gather_parts(const std::vector<Run>& runs) {
+    parts_.clear();
+    for (const Run& run : runs) {
+        if (run.adapter->parts.none()) continue;
+        parts_.resize(rows, nullptr);
+        std::fill_n(parts_.begin() + run.first, run.rows, &run.adapter->parts);
+    }
 }
 
 }  // namespace noria

@@ -53,6 +53,13 @@ public:
         return adapted && !found.shrinks.empty() ? &found : nullptr;
     }
 
+    // What a row's adapter has beside its pairs; none where that is nothing.
+    const AdapterParts* parts(int row) const { return parts_.empty() ? nullptr : parts_[row]; }
+    // The norm that a row passes in place of the model's own.
+    const Norm& norm(int row, int layer, int part, const Norm& own) const {
+        return parts(row) == nullptr ? own : parts(row)->norm(layer, part, own);
+    }
+
     int sequences = 0;
     int rows = 0;
     int rank = 0;                // of the widest padded A
@@ -80,11 +87,13 @@ private:
     void cut_tiles();
     void cut_rows(std::vector<Tile>& into, int span, int first, int end) const;
     void gather_deltas(const std::vector<Run>& runs);
+    void gather_parts(const std::vector<Run>& runs);
 
     const Model& model_;
     std::vector<int32_t> blocks_;
     std::vector<int> order_;
     std::vector<GroupDeltas> deltas_;
+    std::vector<const AdapterParts*> parts_;  // [rows], empty where none has any
 };
 
 }  // namespace noria

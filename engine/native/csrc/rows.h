@@ -2,8 +2,9 @@
 
 template <class T>
 INLINE void read_embedding(const Embed& e, int token, float* out) {
-    if (e.rows != nullptr) {
-        const T* row = static_cast<const T*>(e.rows) + static_cast<long>(token) * e.width;
+    if (e.own != nullptr || e.rows != nullptr) {
+        const T* row = e.own != nullptr ? static_cast<const T*>(e.own)
+                                        : static_cast<const T*>(e.rows) + static_cast<long>(token) * e.width;
         for (int i = 0; i < e.width; ++i) out[i] = wide(row[i]);
         return;
     }
@@ -15,8 +16,17 @@ INLINE void read_embedding(const Embed& e, int token, float* out) {
 }
 
 template <class T>
+INLINE void change_embedding(const EmbedDelta& delta, int token, int width, float* row) {
+    if (delta.gain != nullptr)
+        for (int i = 0; i < width; ++i) row[i] *= delta.gain[i];
+    const T* a = static_cast<const T*>(delta.a) + static_cast<long>(token) * delta.b.k;
+    for (int panel = 0; panel < delta.b.panels; ++panel) expand<T>(delta.b, panel, a, 0, 1, row, 0, 16);
+}
+
+template <class T>
 void embed(const Embed& e, int token, int place, float* out) {
     read_embedding<T>(e, token, out);
+    if (e.delta != nullptr) change_embedding<T>(*e.delta, token, e.width, out);
     for (int i = 0; i < e.width; ++i) out[i] *= e.scale;
     if (e.places == nullptr) return;
     const T* row = static_cast<const T*>(e.places) + static_cast<long>(place) * e.width;

@@ -10,6 +10,7 @@
 namespace noria {
 
 constexpr int kRowChunk = 192;    // rows of one item of a product: they stay in the cache from panel to panel
+constexpr int kStreamRows = 4;    // a product of so few only waits for memory, which the processor fetches itself
 constexpr int kPrivateRows = 16;  // up to so many rows are normalised by each thread for itself
 
 // Strides count elements; their bytes are an odd number of cache lines, so that the rows of a tile do not
