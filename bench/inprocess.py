@@ -61,7 +61,7 @@ def measure(config: EngineConfig, load: Load, rounds: int, on_done: OnDone) -> M
     digests = []
     for number in range(config.adapter_slots):
         weights = random_adapter(spec, config.max_lora_rank, number)
-        engine.load_adapter(weights)
+        engine.add_adapter(engine.prepare_adapter(weights))
         digests.append(weights.digest)
     engine.generate([[LOWEST_ID] * 16], SamplingParams(max_tokens=8, temperature=0.0))
     found = Measured("engine", load)

@@ -172,7 +172,7 @@ def main() -> None:
         digests = []
         for number in range(arguments.adapters):
             weights = random_adapter(spec, 16 if number % 2 else 8, number)
-            made.load_adapter(weights)
+            made.add_adapter(made.prepare_adapter(weights))
             digests.append(weights.digest)
         for rows in arguments.rows:
             found[f"decode, {rows} row{'s' if rows > 1 else ''}"] = decode(

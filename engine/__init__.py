@@ -18,18 +18,19 @@ if TYPE_CHECKING:
     from engine.errors import EngineError
     from engine.modelspec import ModelSpec, read_spec
     from engine.records import (
+        AdapterInfo,
         EngineStats,
         FinishReason,
         Request,
         RequestStats,
         SamplingParams,
-        SlotInfo,
         TokenEvent,
         TokenLogprob,
     )
     from engine.tokenizer import Tokenizer
 
 _HOME = {
+    "AdapterInfo": "engine.records",
     "AdapterWeights": "engine.adapter_weights",
     "AsyncEngine": "engine.async_engine",
     "BLOCK_SIZE": "engine.config",
@@ -46,7 +47,6 @@ _HOME = {
     "Request": "engine.records",
     "RequestStats": "engine.records",
     "SamplingParams": "engine.records",
-    "SlotInfo": "engine.records",
     "TokenEvent": "engine.records",
     "TokenLogprob": "engine.records",
     "Tokenizer": "engine.tokenizer",
@@ -55,6 +55,7 @@ _HOME = {
 
 __all__ = [
     "BLOCK_SIZE",
+    "AdapterInfo",
     "AdapterWeights",
     "AsyncEngine",
     "Delta",
@@ -70,7 +71,6 @@ __all__ = [
     "Request",
     "RequestStats",
     "SamplingParams",
-    "SlotInfo",
     "TokenEvent",
     "TokenLogprob",
     "Tokenizer",

@@ -1,81 +1,73 @@
-"""Which adapter sits in which slot, and how many live requests refer to it. Knows no weights."""
+"""The adapters that requests may name, and how many live requests do. Knows no slots and no tensors."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from engine.errors import AdapterInUse, IntegrityError, NoFreeSlot, UnknownAdapter
-from engine.records import SlotInfo
+from engine.errors import AdapterInUse, IntegrityError, UnknownAdapter
+from engine.ports import PreparedAdapter
+from engine.records import AdapterInfo
 
-NO_ADAPTER = 0
 
+class AddedAdapters:
+    """Prepared adapters by digest; it owns one reference to each."""
 
-class AdapterSlots:
-    """Slots 1 .. num_slots by adapter digest; slot 0 means no adapter and is never given out."""
+    def __init__(self) -> None:
+        self._prepared: dict[str, PreparedAdapter] = {}
+        self._infos: dict[str, AdapterInfo] = {}
 
-    def __init__(self, num_slots: int) -> None:
-        self._num_slots = num_slots
-        self._empty = list(range(num_slots, 0, -1))
-        self._loaded: dict[str, SlotInfo] = {}
+    def __len__(self) -> int:
+        return len(self._prepared)
 
-    def slot_of(self, digest: str) -> int | None:
-        info = self._loaded.get(digest)
-        return None if info is None else info.slot
+    def add(self, prepared: PreparedAdapter) -> None:
+        """Requests may name it from now on; the same digest again changes nothing."""
+        if prepared.digest not in self._prepared:
+            self._prepared[prepared.digest] = prepared
+            self._infos[prepared.digest] = AdapterInfo(prepared.digest, None, prepared.nbytes, 0)
 
-    def next_empty(self) -> int:
-        """The slot to fill next; raises NoFreeSlot."""
-        if not self._empty:
-            raise NoFreeSlot(self._num_slots)
-        return self._empty[-1]
+    def get(self, digest: str) -> PreparedAdapter:
+        """Raises UnknownAdapter."""
+        if digest not in self._prepared:
+            raise UnknownAdapter(digest, self._prepared)
+        return self._prepared[digest]
 
-    def occupy(self, digest: str, num_bytes: int) -> int:
-        """Record that next_empty() now holds this adapter."""
-        slot = self._empty.pop()
-        self._loaded[digest] = SlotInfo(digest=digest, slot=slot, bytes=num_bytes, requests=0)
-        return slot
+    def pin(self, digest: str) -> PreparedAdapter:
+        """A request refers to the adapter from now on. Raises UnknownAdapter."""
+        prepared = self.get(digest)
+        self._count(digest, 1)
+        return prepared
 
-    def pin(self, digest: str | None) -> int:
-        """A request refers to the adapter from now on; returns its slot. Raises UnknownAdapter."""
-        return NO_ADAPTER if digest is None else self._count(digest, 1).slot
-
-    def unpin(self, digest: str | None) -> None:
+    def unpin(self, digest: str) -> None:
         """The request has ended."""
-        if digest is not None:
-            self._count(digest, -1)
+        self._count(digest, -1)
 
-    def check_unused(self, digest: str) -> int:
-        """The slot of an adapter that may be unloaded; raises UnknownAdapter, AdapterInUse."""
-        info = self._info(digest)
-        if info.requests:
-            raise AdapterInUse(digest, info.requests)
-        return info.slot
+    def remove(self, digest: str) -> int:
+        """Let go of an adapter that no request refers to; returns its bytes.
 
-    def vacate(self, digest: str) -> None:
-        """Record that the adapter's slot is empty again."""
-        self._empty.append(self._loaded.pop(digest).slot)
+        Raises UnknownAdapter, AdapterInUse.
+        """
+        self.get(digest)
+        if self._infos[digest].requests:
+            raise AdapterInUse(digest, self._infos[digest].requests)
+        del self._prepared[digest]
+        return self._infos.pop(digest).bytes
 
-    def snapshot(self) -> dict[str, SlotInfo]:
-        return dict(self._loaded)
+    def snapshot(self, slots: Mapping[str, int]) -> dict[str, AdapterInfo]:
+        """All of them, with the slots that some hold."""
+        held = {digest: replace(self._infos[digest], slot=slot) for digest, slot in slots.items()}
+        return self._infos | held
 
-    def _info(self, digest: str) -> SlotInfo:
-        if digest not in self._loaded:
-            raise UnknownAdapter(digest, self._loaded)
-        return self._loaded[digest]
-
-    def _count(self, digest: str, change: int) -> SlotInfo:
-        info = self._info(digest)
-        self._loaded[digest] = replace(info, requests=info.requests + change)
-        return self._loaded[digest]
+    def _count(self, digest: str, change: int) -> None:
+        info = self._infos[digest]
+        self._infos[digest] = replace(info, requests=info.requests + change)
 
     def check_integrity(self, referred: Iterable[str | None]) -> None:
-        """Raise IntegrityError unless slots are given out once and counts equal the live references."""
-        slots = [info.slot for info in self._loaded.values()]
-        if sorted(slots + self._empty) != list(range(1, self._num_slots + 1)):
-            raise IntegrityError(f"slots in use {slots} and empty {self._empty} do not make the whole")
-        digests = [digest for digest in referred if digest is not None]
-        for digest, info in self._loaded.items():
-            if info.requests != digests.count(digest):
+        """Raise IntegrityError unless counts equal the live references."""
+        counts = Counter(referred)
+        for digest, info in self._infos.items():
+            if info.requests != counts[digest]:
                 raise IntegrityError(
-                    f"adapter {digest!r} counts {info.requests} requests; {digests.count(digest)} refer to it"
+                    f"adapter {digest!r} counts {info.requests} requests; {counts[digest]} refer to it"
                 )

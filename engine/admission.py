@@ -5,11 +5,12 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, replace
 
+from engine.activation import activation
 from engine.block_need import BlockNeed
 from engine.config import BLOCK_SIZE, EngineConfig, blocks_for
 from engine.errors import InvalidConfig, InvalidParameter, PromptTooLong, TooLargeForPool
 from engine.group import Group
-from engine.ports import ModelRunner
+from engine.ports import ModelRunner, PreparedAdapter
 from engine.records import Request, SamplingParams
 from engine.sequence import Sequence
 
@@ -80,9 +81,9 @@ def check_parent(request: Request, parent_id: str, parent: Group | None) -> Grou
 
 
 def make_sequence(
-    seq_id: int, request: Request, room: Room, *, max_tokens: int, adapter_slot: int, now: float
+    seq_id: int, request: Request, room: Room, *, max_tokens: int, adapter: PreparedAdapter | None, now: float
 ) -> Sequence:
-    """The first sequence of a checked request; draws a seed where it brings none."""
+    """The first sequence of a checked request, `adapter` its own; draws a seed where it brings none."""
     sampling = request.sampling
     if sampling.is_ranked and sampling.logprobs is None:
         request = replace(request, sampling=replace(sampling, logprobs=0))
@@ -92,7 +93,7 @@ def make_sequence(
         max_tokens=max_tokens,
         stop_ids=room.stop_ids(sampling),
         seed=random.getrandbits(63) if sampling.seed is None else sampling.seed,
-        adapter_slot=adapter_slot,
+        adapter_from=0 if adapter is None else activation(request.prompt, adapter.invocation),
         added_at=now,
         need=room.need,
     )

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from engine.adapters import AddedAdapters
 from engine.blocks import BlockPool
 from engine.budget import TokenWeights
 from engine.config import EngineConfig
 from engine.costs import MeasuredCosts, RestoreCosts
+from engine.limits import Limits, SchedulerCounters
 from engine.ports import ModelRunner
-from engine.scheduler import Limits, Scheduler, SchedulerCounters
+from engine.scheduler import Scheduler
+from engine.slot_turns import SlotTurns
 from engine.swap import SwapSpace
 
 
@@ -25,9 +28,13 @@ def measured_costs(runner: ModelRunner) -> RestoreCosts:
 
 
 def make_scheduler(
-    config: EngineConfig, runner: ModelRunner, costs: RestoreCosts, counters: SchedulerCounters
+    config: EngineConfig,
+    runner: ModelRunner,
+    costs: RestoreCosts,
+    added: AddedAdapters,
+    counters: SchedulerCounters,
 ) -> Scheduler:
-    """A scheduler over an empty pool of the runner's blocks."""
+    """A scheduler over an empty pool of the runner's blocks, and its empty slots."""
     limits = Limits(
         config.max_num_seqs,
         config.max_batched_tokens,
@@ -37,4 +44,5 @@ def make_scheduler(
     )
     swap = SwapSpace(runner.num_blocks, runner.num_host_blocks, costs)
     pool = BlockPool(runner.num_blocks, counters.blocks, num_groups=len(runner.windows))
-    return Scheduler(limits, pool, swap, counters, prefix_cache=config.prefix_cache)
+    turns = SlotTurns(config.adapter_slots, added, counters.slots)
+    return Scheduler(limits, pool, swap, turns, counters, prefix_cache=config.prefix_cache)

@@ -1,7 +1,7 @@
 """The engine for asyncio: a thread steps it, and events come back to the loop in batches.
 
-Everything here is called on the loop that called start(). Knows no model: requests, events and adapter
-weights pass through.
+Everything here but prepare_adapter is called on the loop that called start(). Knows no model: requests,
+events and adapters pass through.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from engine.courier import Courier, Sink
 from engine.engine import Engine
 from engine.errors import EngineClosed
 from engine.inbox import Command, Inbox
-from engine.records import EngineStats, Request, SlotInfo
+from engine.records import AdapterInfo, EngineStats, Request
 from engine.step_thread import StepThread
 
 if TYPE_CHECKING:
     from engine.adapter_weights import AdapterWeights
+    from engine.ports import PreparedAdapter
 
 T = TypeVar("T")
 
@@ -89,20 +90,29 @@ class AsyncEngine:
         """End a request before the next step; its last event, finish "abort", reaches the sink."""
         self._put(lambda engine: engine.abort(request_id))
 
-    async def load_adapter(self, weights: AdapterWeights) -> int:
-        """Fill a slot between two steps and return it. Raises what Engine.load_adapter raises."""
-        return await self._ask(lambda engine: engine.load_adapter(weights))
+    def prepare_adapter(self, weights: AdapterWeights) -> PreparedAdapter:
+        """See Engine.prepare_adapter; any thread, which it keeps busy. Raises EngineClosed before start()."""
+        if self._thread is None or self._thread.prepare is None:
+            raise EngineClosed("the engine is not started; it prepares no adapters")
+        return self._thread.prepare(weights)
 
-    async def unload_adapter(self, digest: str) -> int:
-        """Empty a slot between two steps; returns the bytes freed. Raises UnknownAdapter, AdapterInUse."""
-        return await self._ask(lambda engine: engine.unload_adapter(digest))
+    async def add_adapter(self, prepared: PreparedAdapter) -> None:
+        """Requests may name it from now on. Raises NoAdapterSlots, EngineClosed."""
+        await self._ask(lambda engine: engine.add_adapter(prepared))
+
+    async def remove_adapter(self, digest: str) -> int:
+        """Let go of an adapter between two steps; returns its bytes.
+
+        Raises UnknownAdapter, AdapterInUse, EngineClosed.
+        """
+        return await self._ask(lambda engine: engine.remove_adapter(digest))
 
     def stats(self) -> EngineStats:
         """Figures of a moment ago; exact while nothing runs."""
         return EngineStats() if self._thread is None else self._thread.stats
 
-    def adapters(self) -> dict[str, SlotInfo]:
-        """Loaded adapters, as of a moment ago; exact while nothing runs."""
+    def adapters(self) -> dict[str, AdapterInfo]:
+        """Added adapters, as of a moment ago; exact while nothing runs."""
         return {} if self._thread is None else dict(self._thread.adapters)
 
     @property

@@ -12,25 +12,26 @@ from collections.abc import Sequence as Ordered
 from itertools import count
 from typing import TYPE_CHECKING
 
-from engine.adapters import AdapterSlots
+from engine.adapters import AddedAdapters
 from engine.admission import check_parent, check_request, make_sequence, measure_room
 from engine.assembly import make_scheduler, measured_costs, open_runner
 from engine.config import EngineConfig
 from engine.costs import RestoreCosts
-from engine.errors import IntegrityError, QueueFull
+from engine.errors import IntegrityError, NoAdapterSlots, QueueFull
 from engine.generate import generate
+from engine.limits import SchedulerCounters
 from engine.live import LiveRequests
-from engine.ports import ModelRunner
+from engine.ports import ModelRunner, PreparedAdapter
 from engine.progress import Progress
 from engine.records import (
+    AdapterInfo,
     EngineStats,
     Request,
     SamplingParams,
-    SlotInfo,
     StepPlan,
     TokenEvent,
 )
-from engine.scheduler import SchedulerCounters
+from engine.scheduler import Scheduler
 from engine.sequence import Sequence
 from engine.stats import StepCounters, snapshot
 
@@ -54,10 +55,10 @@ class Engine:
         self._runner = open_runner(config) if runner is None else runner
         self._costs = measured_costs(self._runner) if costs is None else costs
         self._room = measure_room(config, self._runner)
-        self._slots = AdapterSlots(config.adapter_slots)
+        self._adapters = AddedAdapters()
         self._steps = StepCounters()
         self._scheduling = SchedulerCounters()
-        self._scheduler = make_scheduler(config, self._runner, self._costs, self._scheduling)
+        self._scheduler = self._make_scheduler()
         self._live = LiveRequests()
         self._seq_ids = count()
         self._progress = self._make_progress()
@@ -105,7 +106,7 @@ class Engine:
             request,
             self._room,
             max_tokens=max_tokens,
-            adapter_slot=self._slots.pin(request.adapter),
+            adapter=None if request.adapter is None else self._adapters.pin(request.adapter),
             now=time.monotonic(),
         )
         self._live.open(request, seq)
@@ -126,29 +127,36 @@ class Engine:
         for group in list(self._live):
             self._progress.end_all(group, "abort")
 
-    def load_adapter(self, weights: AdapterWeights) -> int:
-        """Fill a slot and return it; an adapter that is loaded already keeps its slot.
+    def prepare_adapter(self, weights: AdapterWeights) -> PreparedAdapter:
+        """An adapter in the form it is computed with, all of it checked. Any thread, beside a running step.
 
-        Raises NoFreeSlot, AdapterTooLarge, AdapterMismatch.
+        Raises AdapterTooLarge, AdapterMismatch, MemoryError.
         """
-        slot = self._slots.slot_of(weights.digest)
-        if slot is not None:
-            return slot
-        num_bytes = self._runner.load_adapter(self._slots.next_empty(), weights)
-        return self._slots.occupy(weights.digest, num_bytes)
+        return self._runner.prepare_adapter(weights)
 
-    def unload_adapter(self, digest: str) -> int:
-        """Empty the adapter's slot; returns the bytes freed. Raises UnknownAdapter, AdapterInUse."""
-        freed = self._runner.unload_adapter(self._slots.check_unused(digest))
-        self._slots.vacate(digest)
+    def add_adapter(self, prepared: PreparedAdapter) -> None:
+        """Requests may name it from now on; the same digest again changes nothing. Raises NoAdapterSlots.
+
+        Any number may be added: those of `adapter_slots` can be in one step, see engine.slot_turns.
+        """
+        if not self._config.adapter_slots:
+            raise NoAdapterSlots(prepared.digest)
+        self._adapters.add(prepared)
+
+    def remove_adapter(self, digest: str) -> int:
+        """Let go of an adapter, also in its slot; returns its bytes. Raises UnknownAdapter, AdapterInUse."""
+        freed = self._adapters.remove(digest)
+        turns = self._scheduler.turns
+        turns.vacate(digest)
+        self._runner.change_slots(turns.take_changes())
         return freed
 
-    def adapters(self) -> dict[str, SlotInfo]:
-        """Loaded adapters by digest."""
-        return self._slots.snapshot()
+    def adapters(self) -> dict[str, AdapterInfo]:
+        """Added adapters by digest."""
+        return self._adapters.snapshot(self._scheduler.turns.bound)
 
     def stats(self) -> EngineStats:
-        return snapshot(self._steps, self._scheduler, self._runner)
+        return snapshot(self._steps, self._scheduler, self._runner, len(self._adapters))
 
     def generate(
         self, prompts: Ordered[Ordered[int]], sampling: SamplingParams, adapter: str | None = None
@@ -174,7 +182,8 @@ class Engine:
     def recover(self, reason: str) -> list[TokenEvent]:
         """After step() itself has raised: fail what was running, keep what waits, on an empty pool."""
         self._steps.failed()
-        self._scheduler = make_scheduler(self._config, self._runner, self._costs, self._scheduling)
+        self._scheduler = self._make_scheduler()
+        self._scheduler.turns.distrust()
         self._progress = self._make_progress()
         for seq in [seq for group in self._live for seq in group.live]:
             if seq.state == "waiting":
@@ -187,7 +196,7 @@ class Engine:
     def check_integrity(self) -> None:
         """Raise IntegrityError unless every invariant of blocks, queues and slots holds."""
         self._scheduler.check_integrity()
-        self._slots.check_integrity(group.request.adapter for group in self._live)
+        self._adapters.check_integrity(group.request.adapter for group in self._live)
         live = {seq for group in self._live for seq in group.live}
         if (scheduled := {*self._scheduler.running, *self._scheduler.waiting}) != live:
             raise IntegrityError(f"{len(live)} sequences are live; {len(scheduled)} run or wait")
@@ -202,7 +211,7 @@ class Engine:
         except Exception as error:  # whatever model code raises ends this batch, never the loop
             logger.exception("step failed", extra={"action": "step_failed", "requests": len(plan.seqs)})
             self._steps.failed()
-            self._scheduler.distrust_saved()
+            self._scheduler.distrust()
             for share in plan.seqs:
                 if running[share.seq_id].state == "running":
                     self._progress.end(
@@ -213,5 +222,8 @@ class Engine:
         self._steps.succeeded(plan)
         self._progress.apply(plan, running, sampled)
 
+    def _make_scheduler(self) -> Scheduler:
+        return make_scheduler(self._config, self._runner, self._costs, self._adapters, self._scheduling)
+
     def _make_progress(self) -> Progress:
-        return Progress(self._scheduler, self._live, self._slots, self._steps, self._seq_ids)
+        return Progress(self._scheduler, self._live, self._adapters, self._steps, self._seq_ids)

@@ -9,9 +9,9 @@
     │   ├── QueueFull                 try again later
     │   └── DuplicateRequest          the id is in use
     ├── AdapterError
-    │   ├── UnknownAdapter            no adapter with this digest is loaded
-    │   ├── NoFreeSlot                every adapter slot is taken
-    │   ├── AdapterInUse              unload while requests refer to it
+    │   ├── UnknownAdapter            no adapter with this digest is added
+    │   ├── NoAdapterSlots            the engine was made without any
+    │   ├── AdapterInUse              removal while requests refer to it
     │   ├── AdapterTooLarge           rank over the slots' rank
     │   └── AdapterMismatch           module or shape the model does not have
     ├── ModelError
@@ -33,6 +33,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any
+
+_SHOWN = 8
+"""Digests that a message lists."""
 
 
 def _rebuild(cls: type[EngineError], message: str, state: dict[str, Any]) -> EngineError:
@@ -104,31 +107,33 @@ class DuplicateRequest(RequestRefused):
 
 
 class AdapterError(EngineError):
-    """An adapter cannot be loaded, found or unloaded."""
+    """An adapter cannot be added, found or removed."""
 
 
 class UnknownAdapter(AdapterError):
-    """No adapter with this digest is loaded."""
+    """No adapter with this digest is added."""
 
-    def __init__(self, digest: str, loaded: Iterable[str]) -> None:
-        names = ", ".join(sorted(loaded)) or "none"
-        super().__init__(f"adapter {digest!r} is not loaded; loaded: {names}")
+    def __init__(self, digest: str, added: Iterable[str]) -> None:
+        names = sorted(added)
+        shown = ", ".join(names[:_SHOWN]) or "none"
+        more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+        super().__init__(f"adapter {digest!r} is not added; added: {shown}{more}")
         self.digest = digest
 
 
-class NoFreeSlot(AdapterError):
-    """Every adapter slot is taken."""
+class NoAdapterSlots(AdapterError):
+    """The engine was made without slots, so no step can have an adapter."""
 
-    def __init__(self, slots: int) -> None:
-        super().__init__(f"all {slots} adapter slots are taken; unload an adapter first")
-        self.slots = slots
+    def __init__(self, digest: str) -> None:
+        super().__init__(f"adapter_slots is 0; at least 1 is needed for adapter {digest!r}")
+        self.digest = digest
 
 
 class AdapterInUse(AdapterError):
     """Live requests refer to the adapter."""
 
     def __init__(self, digest: str, requests: int) -> None:
-        super().__init__(f"adapter {digest!r} serves {requests} live requests; it is unloaded at 0")
+        super().__init__(f"adapter {digest!r} serves {requests} live requests; it is removed at 0")
         self.digest = digest
         self.requests = requests
 

@@ -7,17 +7,27 @@ changes the completion; `expected()` says without any cache what a completion mu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from math import inf
 from pathlib import Path
 from typing import Any, Protocol
 
+from engine.activation import NEVER, activation
 from engine.config import BLOCK_SIZE, EngineConfig
 from engine.engine import Engine
 from engine.kv_groups import Window
-from engine.records import MemorySplit, SampledRow, SampledTokens, ScheduledSeq, StepPlan, TokenLogprob
+from engine.ports import PreparedAdapter
+from engine.records import (
+    MemorySplit,
+    SampledRow,
+    SampledTokens,
+    ScheduledSeq,
+    SlotChange,
+    StepPlan,
+    TokenLogprob,
+)
 
 EOS = 0
 _START = b"start"
@@ -30,18 +40,28 @@ class Digested(Protocol):
     @property
     def digest(self) -> str: ...
 
+    @property
+    def invocation(self) -> tuple[int, ...]: ...
+
 
 @dataclass(frozen=True, slots=True)
 class FakeWeights:
-    """Stands for adapter weights."""
+    """Stands for adapter weights, and for what is prepared of them."""
 
     digest: str
+    invocation: tuple[int, ...] = ()
+
+    @property
+    def nbytes(self) -> int:
+        return len(self.digest)
 
 
 @dataclass(slots=True)
 class FakeRunner:
-    """A ModelRunner whose next token is a digest of adapter, history and seed.
+    """A ModelRunner whose next token is a digest of history, each token with its adapter, and seed.
 
+    It raises ValueError where a slot does not hold the adapter that a sequence was computed with before, or
+    where a share goes across the position at which that begins to hold.
     poison: a sequence that computes this token fails alone. before_run: called with each plan; may raise.
     plans: (seq_id, start, count) of each sequence of each step, in order.
     """
@@ -59,7 +79,8 @@ class FakeRunner:
     before_run: Callable[[StepPlan], None] | None = None
     plans: list[list[tuple[int, int, int]]] = field(default_factory=list)
     _cache: dict[tuple[int, int], bytes] = field(default_factory=dict)
-    _slots: dict[int, str] = field(default_factory=dict)
+    slots: dict[int, PreparedAdapter] = field(default_factory=dict)
+    _owners: dict[int, str] = field(default_factory=dict)
     _states: dict[int, list[bytes]] = field(default_factory=dict)
 
     def block_seconds(self) -> float:
@@ -69,6 +90,7 @@ class FakeRunner:
         self.plans.append([(seq.seq_id, seq.start, seq.count) for seq in plan.seqs])
         if self.before_run is not None:
             self.before_run(plan)
+        self.change_slots(plan.slots)
         for copy in plan.copies:
             for offset in range(BLOCK_SIZE):
                 # A completion that reads what was never written comes out wrong.
@@ -77,12 +99,14 @@ class FakeRunner:
         rows = (self._row(seq) for seq in plan.seqs)
         return SampledTokens(tuple(row for row in rows if row is not None))
 
-    def load_adapter(self, slot: int, weights: Digested) -> int:
-        self._slots[slot] = weights.digest
-        return len(weights.digest)
+    def prepare_adapter(self, weights: Digested) -> FakeWeights:
+        return FakeWeights(weights.digest, weights.invocation)
 
-    def unload_adapter(self, slot: int) -> int:
-        return len(self._slots.pop(slot))
+    def change_slots(self, changes: Iterable[SlotChange]) -> None:
+        for change in changes:
+            self.slots.pop(change.slot, None)
+            if change.adapter is not None:
+                self.slots[change.slot] = change.adapter
 
     def _row(self, seq: ScheduledSeq) -> SampledRow | None:
         computed = seq.token_ids[seq.start : seq.start + seq.count]
@@ -98,19 +122,36 @@ class FakeRunner:
         return SampledRow(seq.seq_id, token_id, logprob, candidates=likely)
 
     def _compute(self, seq: ScheduledSeq, token_ids: Sequence[int]) -> bytes:
-        adapter = self._slots[seq.adapter_slot] if seq.adapter_slot else None
-        state = self._seen(seq, adapter) if seq.start else _START
+        adapter, holds_from = self._adapter(seq)
+        state = self._seen(seq, adapter, holds_from) if seq.start else _START
         for position, token_id in enumerate(token_ids, start=seq.start):
             state = _next_state(state, adapter, token_id)
             for group in range(len(self.windows)):
                 self._cache[self._place(seq, position, group)] = state
         return state
 
-    def _seen(self, seq: ScheduledSeq, adapter: str | None) -> bytes:
+    def _adapter(self, seq: ScheduledSeq) -> tuple[str | None, int]:
+        """What a share is computed with, and from where on it holds. Raises ValueError, see the class."""
+        if not seq.adapter_slot:
+            return None, NEVER
+        held = self.slots[seq.adapter_slot]
+        if self._owners.setdefault(seq.seq_id, held.digest) != held.digest:
+            raise ValueError(
+                f"slot {seq.adapter_slot} holds {held.digest}; {self._owners[seq.seq_id]} is right"
+            )
+        holds_from = activation(seq.token_ids[: seq.prompt_len], held.invocation)
+        if seq.start < holds_from:
+            raise ValueError(
+                f"tokens from {seq.start} on are the base model's; {holds_from} is the first of others"
+            )
+        return held.digest, holds_from
+
+    def _seen(self, seq: ScheduledSeq, adapter: str | None, holds_from: int) -> bytes:
         """State before the first new token; a wrong one where a group lacks what that token sees."""
         states = self._states.setdefault(seq.seq_id, [])
-        for token_id in seq.token_ids[len(states) : seq.start]:
-            states.append(_next_state(states[-1] if states else _START, adapter, token_id))
+        for at in range(len(states), seq.start):
+            before = states[-1] if states else _START
+            states.append(_next_state(before, adapter if at >= holds_from else None, seq.token_ids[at]))
         last = seq.start - 1
         for group, window in enumerate(self.windows):
             lowest = 0 if window is None else max(0, seq.start - window + 1)
@@ -134,12 +175,14 @@ def expected(
     *,
     seed: int,
     adapter: str | None = None,
+    invocation: Sequence[int] = (),
     vocab_size: int = 97,
     min_tokens: int = 0,
     stop_ids: frozenset[int] = frozenset({EOS}),
 ) -> list[int]:
     """The completion a FakeRunner makes of a prompt on its own."""
-    state = state_after(prompt, adapter)
+    state = state_after(prompt, adapter, invocation)
+    adapter = adapter if activation(prompt, invocation) < NEVER else None
     completion: list[int] = []
     while len(completion) < max_tokens:
         banned = tuple(stop_ids) if len(completion) < min_tokens else ()
@@ -162,11 +205,13 @@ def likeliest(
     return tuple(sorted(allowed, key=lambda pair: (-pair[1], pair[0]))[:count])
 
 
-def state_after(token_ids: Sequence[int], adapter: str | None = None) -> bytes:
-    """What the fake stores for the last of `token_ids`."""
-    state = _START
-    for token_id in token_ids:
-        state = _next_state(state, adapter, token_id)
+def state_after(
+    token_ids: Sequence[int], adapter: str | None = None, invocation: Sequence[int] = ()
+) -> bytes:
+    """What the fake stores for the last of `token_ids`, a prompt."""
+    state, holds_from = _START, activation(token_ids, invocation)
+    for at, token_id in enumerate(token_ids):
+        state = _next_state(state, adapter if at >= holds_from else None, token_id)
     return state
 
 

@@ -5,10 +5,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Protocol
 
 from engine.kv_groups import Window
-from engine.records import MemorySplit, SampledTokens, StepPlan
+from engine.records import MemorySplit, SampledTokens, SlotChange, StepPlan
 
 if TYPE_CHECKING:
     from engine.adapter_weights import AdapterWeights
@@ -28,9 +29,16 @@ class PreparedAdapter(Protocol):
     def nbytes(self) -> int:
         """Bytes it takes."""
 
+    @property
+    def invocation(self) -> tuple[int, ...]:
+        """Tokens that switch it on, see engine.activation; empty where it holds for every token."""
+
 
 class ModelRunner(Protocol):
-    """Owns every tensor: weights, KV pool, adapter slots. Called from one thread at a time."""
+    """Owns every tensor: weights, KV pool, adapter slots.
+
+    Called from one thread at a time, but for prepare_adapter, which any thread may call at any time.
+    """
 
     @property
     def num_blocks(self) -> int:
@@ -72,13 +80,13 @@ class ModelRunner(Protocol):
         """Tokens that end a completion unless the request ignores them."""
 
     def run(self, plan: StepPlan) -> SampledTokens:
-        """Compute one step. An exception fails every sequence in the plan; a row's error only its own."""
+        """Change the slots, make the copies, compute one step.
 
-    def load_adapter(self, slot: int, weights: AdapterWeights) -> int:
-        """Fill slot 1 .. adapter_slots; return the bytes it occupies.
-
-        Raises AdapterTooLarge or AdapterMismatch and then leaves the slot empty (all zero).
+        An exception fails every sequence in the plan; a row's error only its own.
         """
 
-    def unload_adapter(self, slot: int) -> int:
-        """Empty a slot no sequence uses; return the bytes it occupied."""
+    def prepare_adapter(self, weights: AdapterWeights) -> PreparedAdapter:
+        """All checks and packing. Raises AdapterTooLarge, AdapterMismatch or MemoryError."""
+
+    def change_slots(self, changes: Iterable[SlotChange]) -> None:
+        """Let slots 1 .. adapter_slots hold prepared adapters, or none; between two steps."""

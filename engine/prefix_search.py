@@ -35,7 +35,7 @@ def find_prefix(seq: Sequence, pool: BlockPool) -> Prefix:
     rows = _found_rows(seq, pool, most // BLOCK_SIZE)
     start = rows * BLOCK_SIZE
     rest = seq.token_ids[start : min(start + BLOCK_SIZE, most)]
-    sources, common = pool.find_longest(seq.block_key(rows - 1), rest)
+    sources, common = pool.find_longest(seq.parent_key(rows), rest)
     held = tuple(seq.need.places(rows, start + common))
     table = [0] * (rows * groups)
     for place in held:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from itertools import count
 
-from engine.adapters import AdapterSlots
+from engine.adapters import AddedAdapters
 from engine.beams import Growth
 from engine.group import Group, Search
 from engine.live import LiveRequests
@@ -25,13 +25,13 @@ class Progress:
         self,
         scheduler: Scheduler,
         live: LiveRequests,
-        slots: AdapterSlots,
+        adapters: AddedAdapters,
         steps: StepCounters,
         seq_ids: count[int],
     ) -> None:
         self._scheduler = scheduler
         self._live = live
-        self._slots = slots
+        self._adapters = adapters
         self._steps = steps
         self._seq_ids = seq_ids
 
@@ -68,7 +68,7 @@ class Progress:
     ) -> None:
         """Let a sequence go that holds nothing any more."""
         if self._live.close(seq, finish, row=row, error=error):
-            self._slots.unpin(seq.request.adapter)
+            self._unpin(seq.request.adapter)
 
     def _take(self, seq: Sequence, row: SampledRow, now: float) -> None:
         is_first = seq.num_outputs == 0 and seq.index == 0
@@ -97,7 +97,7 @@ class Progress:
                 self._scheduler.remove(beam)
         if over:
             self._live.conclude(search)
-            self._slots.unpin(search.request.adapter)
+            self._unpin(search.request.adapter)
         else:
             search.regroup(kept)
 
@@ -121,3 +121,7 @@ class Progress:
     ) -> None:
         self._scheduler.remove(seq, forget=finish == "error")
         self.close(seq, finish, row=row, error=error)
+
+    def _unpin(self, adapter: str | None) -> None:
+        if adapter is not None:
+            self._adapters.unpin(adapter)

@@ -7,11 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from engine.sampling import SamplingParams
 
+if TYPE_CHECKING:
+    from engine.ports import PreparedAdapter
+
 __all__ = [
+    "AdapterInfo",
     "BlockCopy",
     "Candidates",
     "EngineStats",
@@ -24,7 +28,7 @@ __all__ = [
     "SampledTokens",
     "SamplingParams",
     "ScheduledSeq",
-    "SlotInfo",
+    "SlotChange",
     "Spread",
     "StepPlan",
     "TokenEvent",
@@ -42,7 +46,8 @@ class Request:
     """One prompt to complete, once or, as `sampling` says, in several choices.
 
     id: unique among live requests. prompt: token ids, at least one.
-    adapter: digest of a loaded adapter, None for the base model.
+    adapter: digest of an added adapter, None for the base model. One with invocation tokens holds from the
+        start of their last occurrence in the prompt on; the base model answers a prompt without them.
     cache_salt: requests share prefix blocks only with equal salt.
     priority: a lower value is served earlier; equal values in order of arrival.
     """
@@ -106,11 +111,11 @@ class TokenEvent:
 
 
 @dataclass(frozen=True, slots=True)
-class SlotInfo:
-    """One loaded adapter: its slot, bytes on the device, and live requests that refer to it."""
+class AdapterInfo:
+    """One added adapter: its slot while it holds one, its bytes, and live requests that refer to it."""
 
     digest: str
-    slot: int
+    slot: int | None
     bytes: int
     requests: int
 
@@ -175,6 +180,9 @@ class EngineStats:
         match a prompt in part. window_frees: blocks that left the window of a running sequence.
     last_batch_seqs, last_batch_tokens: of the last step; seqs_by_step, tokens_by_step: of all steps.
     failed_steps: steps the runner could not finish; consecutive_failures of them in a row until now.
+    adapters: added; adapters_bound hold a slot. slot_changes: times that a slot was given to an adapter.
+    parked: of the running sequences, those whose adapter waits for its turn in a slot.
+    longest_slot_wait_steps, longest_slot_wait_s: that a wanted adapter has waited for one.
     """
 
     running: int = 0
@@ -208,6 +216,12 @@ class EngineStats:
     last_batch_seqs: int = 0
     seqs_by_step: Spread = field(default_factory=Spread)
     tokens_by_step: Spread = field(default_factory=Spread)
+    adapters: int = 0
+    adapters_bound: int = 0
+    slot_changes: int = 0
+    parked: int = 0
+    longest_slot_wait_steps: int = 0
+    longest_slot_wait_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,15 +270,24 @@ class BlockCopy:
 
 
 @dataclass(frozen=True, slots=True)
+class SlotChange:
+    """Let a slot hold another adapter, or none."""
+
+    slot: int
+    adapter: PreparedAdapter | None
+
+
+@dataclass(frozen=True, slots=True)
 class StepPlan:
     """One step: which tokens of which sequences to compute.
 
     copies: to be made before anything is computed, one after another: a later one may read what an
-        earlier one wrote, or overwrite what it read.
+        earlier one wrote, or overwrite what it read. slots: to be changed before that, each at most once.
     """
 
     seqs: tuple[ScheduledSeq, ...]
     copies: tuple[BlockCopy, ...] = ()
+    slots: tuple[SlotChange, ...] = ()
 
     @property
     def num_tokens(self) -> int:

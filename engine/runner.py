@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 
 import torch
 
@@ -13,7 +14,8 @@ from engine.copy_probe import seconds_per_block
 from engine.kv_groups import Window
 from engine.memory import split_memory
 from engine.modelspec import ModelSpec, read_spec
-from engine.records import MemorySplit, SampledTokens, ScheduledSeq, StepPlan
+from engine.ports import PreparedAdapter
+from engine.records import MemorySplit, SampledTokens, ScheduledSeq, SlotChange, StepPlan
 from engine.sampler import sample
 
 logger = logging.getLogger(__name__)
@@ -38,7 +40,6 @@ class Runner:
         self._num_blocks = num_blocks
         self._num_host_blocks = num_host_blocks
         self._block_bytes = block_bytes
-        self._adapter_bytes: dict[int, int] = {}
 
     @property
     def num_blocks(self) -> int:
@@ -91,6 +92,7 @@ class Runner:
 
     def run(self, plan: StepPlan) -> SampledTokens:
         """Compute one step; logits are made for the rows that sample, and no others."""
+        self.change_slots(plan.slots)
         if plan.copies:
             self._model.copy_blocks(plan.copies)
         scores = self._model.scores(plan.seqs)
@@ -100,18 +102,17 @@ class Runner:
         """Write keys and values of `seqs`; float32 [S, vocab] for the S of them that sample, in order."""
         return self._model.scores(seqs).logits
 
-    def load_adapter(self, slot: int, weights: AdapterWeights) -> int:
-        """Fill a slot and return its bytes. Raises AdapterTooLarge or AdapterMismatch; it is then empty."""
-        self.unload_adapter(slot)
-        prepared = self._model.prepare_adapter(weights)
-        self._model.bind_adapter(slot, prepared)
-        self._adapter_bytes[slot] = prepared.nbytes
-        return prepared.nbytes
+    def prepare_adapter(self, weights: AdapterWeights) -> PreparedAdapter:
+        """Any thread, beside a running step. Raises AdapterTooLarge, AdapterMismatch or MemoryError."""
+        return self._model.prepare_adapter(weights)
 
-    def unload_adapter(self, slot: int) -> int:
-        """Empty a slot and return the bytes it held."""
-        self._model.unbind_adapter(slot)
-        return self._adapter_bytes.pop(slot, 0)
+    def change_slots(self, changes: Iterable[SlotChange]) -> None:
+        """Bind and unbind between two steps."""
+        for change in changes:
+            if change.adapter is None:
+                self._model.unbind_adapter(change.slot)
+            else:
+                self._model.bind_adapter(change.slot, change.adapter)
 
 
 def build_runner(config: EngineConfig) -> Runner:

@@ -7,43 +7,22 @@ running sequences; waiting and finished ones cost nothing.
 from __future__ import annotations
 
 from bisect import insort
-from dataclasses import dataclass, field
 
-from engine.blocks import BlockCounters, BlockPool
-from engine.budget import TokenBudget, TokenWeights
-from engine.config import BLOCK_SIZE, Policy
+from engine.blocks import BlockPool
+from engine.budget import TokenBudget
+from engine.config import BLOCK_SIZE
 from engine.errors import IntegrityError
+from engine.limits import Limits, SchedulerCounters
 from engine.policies import claim, places, room
 from engine.prefix_search import Prefix
 from engine.records import ScheduledSeq, StepPlan
+from engine.schedule_integrity import check_queues
 from engine.sequence import Sequence
+from engine.slot_turns import SlotTurns
 from engine.swap import SwapSpace
 from engine.tables import BlockTables
-from engine.victims import choose_victim, promised_blocks
+from engine.victims import can_promise, choose_victim, promised_blocks
 from engine.waiting import WaitingQueue
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Sequences that run at once, weighed tokens of a step (at least one for each), admission's terms."""
-
-    max_num_seqs: int
-    max_batched_tokens: int
-    policy: Policy = "max_utilization"
-    watermark_blocks: int = 0
-    weights: TokenWeights = field(default_factory=TokenWeights)
-
-
-@dataclass(slots=True)
-class SchedulerCounters:
-    """Counted since the start; admissions also of those preempted; lookups and hits are prompt tokens."""
-
-    admissions: int = 0
-    preemptions: int = 0
-    swaps: int = 0
-    prefix_queries: int = 0
-    prefix_hits: int = 0
-    blocks: BlockCounters = field(default_factory=BlockCounters)
 
 
 class Scheduler:
@@ -51,6 +30,12 @@ class Scheduler:
 
     running is kept in order: lower priority value first, then earlier arrival. The beams of a search are
     admitted and preempted together; one with nothing pending waits, running, for the others.
+
+    A running sequence whose adapter has no slot is parked: it keeps its blocks and its place and is not
+    computed. A waiting one that would begin with such an adapter is looked past. Among all others the order
+    is strict: who was the first of them and found no tokens, places or blocks left is not overtaken any
+    more, also while its adapter is out of its slot. So whoever waits for more than a slot waits for those
+    that run and those before it, and for nobody else.
     """
 
     def __init__(
@@ -58,6 +43,7 @@ class Scheduler:
         limits: Limits,
         pool: BlockPool,
         swap: SwapSpace,
+        turns: SlotTurns,
         counters: SchedulerCounters,
         *,
         prefix_cache: bool,
@@ -69,9 +55,11 @@ class Scheduler:
         self._tables = BlockTables(pool, prefix_cache=prefix_cache)
         self.pool = pool
         self.swap = swap
+        self.turns = turns
 
     def add(self, seq: Sequence) -> None:
         """Queue a sequence that, alone, fits the pool."""
+        self.turns.enter(seq.adapter)
         self.waiting.add(seq)
 
     def fork(self, seq: Sequence, parent: Sequence) -> None:
@@ -81,38 +69,59 @@ class Scheduler:
         cost = claim(limits.policy, seq) - seq.need.lasting(common // BLOCK_SIZE)
         fits = cost <= room(limits.policy, self.pool, self.running, limits.watermark_blocks)
         if common and fits and places([seq]) <= limits.max_num_seqs - places(self.running):
+            self.turns.enter(seq.adapter)
             self._tables.share(seq, parent, common)
             self._enter(seq)
         else:
-            self.waiting.add(seq)
+            self.add(seq)
 
     def branch(self, seq: Sequence, parent: Sequence) -> None:
         """Run a new beam, whose place was kept, on all that a running one has computed."""
+        self.turns.enter(seq.adapter)
         self._tables.share(seq, parent, parent.num_computed)
         self._run(seq)
 
     def schedule(self) -> StepPlan:
         """The next step: every running sequence that can advances by a token or more, then others join."""
         self.swap.settle()
+        self.turns.begin_step(self._wanted)
         budget = TokenBudget(self._limits.max_batched_tokens, self._limits.weights)
         shares: dict[Sequence, int] = {}
         preempted_before = self.counters.preemptions
         order = [seq for seq in self.running if seq.pending]
+        if self.turns.is_short:
+            order = [seq for seq in order if not self._is_parked(seq)]
         for place, seq in enumerate(order):
             if seq.state == "running":
-                count = budget.take(seq.pending, seq.num_computed, reserve=len(order) - place - 1)
+                count = budget.take(seq.stretch, seq.num_computed, reserve=len(order) - place - 1)
                 shares[seq] = count
                 self._make_room(seq, count, shares, budget)
         if self.counters.preemptions == preempted_before:
             self._admit(shares, budget)
+        return self._plan(shares, out_of_tokens=budget.left < 1)
+
+    def _plan(self, shares: dict[Sequence, int], *, out_of_tokens: bool) -> StepPlan:
+        if self.turns.is_short:
+            computed = {seq.adapter_next for seq in shares}
+            self.turns.end_step(self.turns.bound if out_of_tokens else computed)
         return StepPlan(
-            tuple(_share(seq, count) for seq, count in shares.items()), self._tables.take_copies()
+            tuple(self._share(seq, count) for seq, count in shares.items()),
+            self._tables.take_copies(),
+            self.turns.take_changes() if shares else (),
         )
+
+    def _wanted(self) -> list[str]:
+        """Adapters that something is to be computed with: of those that run, then of those that wait."""
+        wanted = [*(seq.adapter_next for seq in self.running), *self.waiting.lines]
+        return [digest for digest in wanted if digest is not None]
+
+    def _is_parked(self, seq: Sequence) -> bool:
+        return not self.turns.holds(seq.adapter_next)
 
     def _make_room(self, seq: Sequence, count: int, shares: dict[Sequence, int], budget: TokenBudget) -> None:
         """Grow the table of `seq`, preempting others, or itself when it is the last in order."""
         while seq.state == "running" and not self._tables.grow(seq, count):
-            victim = choose_victim(self.running)
+            victim = choose_victim(self.running, self._is_parked)
             if victim is None:
                 raise IntegrityError(f"sequence {seq.seq_id}: blocks promised to it are not there")
             for beam in victim.companions:
@@ -132,37 +141,31 @@ class Scheduler:
 
     def _admit(self, shares: dict[Sequence, int], budget: TokenBudget) -> None:
         """Let waiting sequences run, strictly in order, while tokens, places and blocks last."""
-        limits = self._limits
         if not self.waiting:
             return
+        limits = self._limits
         left = room(limits.policy, self.pool, self.running, limits.watermark_blocks)
-        while self.waiting:
-            party = self.waiting.first.companions
+        lines = (None, *self.turns.bound) if self.turns.is_short else self.waiting.lines
+        while (first := self.waiting.first_of(lines)) is not None:
+            party = first.companions
             free_places = limits.max_num_seqs - places(self.running)
             if budget.left < len(party) or free_places < places(party):
+                self.waiting.turn_away(first)
                 return
-            head = self._head(party[0])
+            head = self._tables.find_prefix(first)
             # What a later one of the party begins with may be gone when it starts: only the first saves.
-            cost = sum(claim(limits.policy, seq) for seq in party) - self._tables.saving(party[0], head)
+            cost = sum(claim(limits.policy, seq) for seq in party) - self._tables.saving(first, head)
             # Nobody is there to wait for where nothing runs: then what the forks will need is not kept.
-            if (cost > left and self.running) or not self._can_promise(party):
+            if (cost > left and self.running) or not can_promise(party, self.running, self.pool.num_blocks):
+                self.waiting.turn_away(first)
                 return
             left -= cost
             for place, seq in enumerate(party):
-                self._start(seq, self._head(seq) if place else head)
-                if seq.pending:
+                self._start(seq, self._tables.find_prefix(seq) if place else head)
+                if seq.pending and not self._is_parked(seq):
                     later = len(party) - place - 1
-                    shares[seq] = budget.take(seq.pending, seq.num_computed, reserve=later)
+                    shares[seq] = budget.take(seq.stretch, seq.num_computed, reserve=later)
                     self._tables.grow(seq, shares[seq])
-
-    def _head(self, seq: Sequence) -> Prefix:
-        """The cached prefix a waiting sequence begins with; none where more of it was saved."""
-        prefix = self._tables.find_prefix(seq)
-        return Prefix() if prefix.num_tokens < seq.num_saved else prefix
-
-    def _can_promise(self, party: list[Sequence]) -> bool:
-        promised = promised_blocks(party)
-        return not promised or promised_blocks(self.running) + promised <= self.pool.num_blocks
 
     def _start(self, seq: Sequence, prefix: Prefix) -> None:
         self.waiting.remove(seq)
@@ -200,44 +203,37 @@ class Scheduler:
         else:
             self.waiting.remove(seq)
             self.swap.drop(seq)
+        self.turns.leave(seq.adapter)
         seq.state = "finished"
 
-    def distrust_saved(self) -> None:
-        """The step failed: what it should have saved in host memory may not be there."""
+    def distrust(self) -> None:
+        """The step failed: what it should have saved in host memory, or bound to a slot, may not be there."""
         self.swap.distrust()
+        self.turns.distrust()
 
     def check_integrity(self) -> None:
         """Raise IntegrityError unless states, order, tables and pool agree."""
-        for name, seqs in (("running", self.running), ("waiting", list(self.waiting))):
-            if any(seq.state != name for seq in seqs):
-                raise IntegrityError(f"a sequence in the {name} list is in another state")
-            if [seq.order for seq in seqs] != sorted(seq.order for seq in seqs):
-                raise IntegrityError(f"the {name} list is out of order")
-        if any(seq.table or seq.num_computed for seq in self.waiting):
-            raise IntegrityError("a waiting sequence holds blocks")
-        for seq in (*self.running, *self.waiting):
-            if any(beam.state != seq.state for beam in seq.companions):
-                raise IntegrityError(f"sequence {seq.seq_id}: beams of one search are in different states")
+        check_queues(self.running, self.waiting)
         if places(self.running) > self._limits.max_num_seqs:
             raise IntegrityError("more sequences run, or have a place kept, than may run at once")
         if promised_blocks(self.running) > self.pool.num_blocks:
             raise IntegrityError("more blocks are promised to protected sequences than the pool has")
         self._tables.check_integrity(self.running)
         self.swap.check_integrity(self.waiting)
+        self.turns.check_integrity(seq.adapter for seq in (*self.running, *self.waiting))
 
-
-def _share(seq: Sequence, count: int) -> ScheduledSeq:
-    return ScheduledSeq(
-        seq_id=seq.seq_id,
-        token_ids=seq.token_ids,
-        prompt_len=seq.prompt_len,
-        start=seq.num_computed,
-        count=count,
-        block_table=seq.table,
-        adapter_slot=seq.adapter_slot,
-        samples=count == seq.pending,
-        sampling=seq.sampling,
-        seed=seq.seed,
-        banned_ids=seq.banned_ids,
-        num_candidates=seq.num_candidates,
-    )
+    def _share(self, seq: Sequence, count: int) -> ScheduledSeq:
+        return ScheduledSeq(
+            seq_id=seq.seq_id,
+            token_ids=seq.token_ids,
+            prompt_len=seq.prompt_len,
+            start=seq.num_computed,
+            count=count,
+            block_table=seq.table,
+            adapter_slot=self.turns.slot_of(seq.adapter_next),
+            samples=count == seq.pending,
+            sampling=seq.sampling,
+            seed=seq.seed,
+            banned_ids=seq.banned_ids,
+            num_candidates=seq.num_candidates,
+        )

@@ -9,9 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from engine.activation import NEVER
 from engine.block_need import BlockNeed
 from engine.config import BLOCK_SIZE, blocks_for
-from engine.prefix import child_key, root_key
+from engine.prefix import activated_key, child_key, root_key
 from engine.prefix_index import Content
 from engine.records import FinishReason, Request, RequestStats, SamplingParams, TokenLogprob
 
@@ -29,7 +30,8 @@ class Sequence:
 
     arrival: seq_id of its request's first sequence, all of which stand at one place in the queue.
     max_tokens: the request's own, clamped to the model length. stop_ids: every token that ends it.
-    seed: the request's own or one drawn for it. added_at and later times: seconds, monotonic.
+    seed: the request's own or one drawn for it. adapter_from: position from which the request's adapter
+        holds; what is before it is the base model's. added_at and later times: seconds, monotonic.
     need: reckons its blocks. table: block ids, row by row, one of each KV group; while it runs it owns (one
         reference each) all but those that have left their group's window, which are others' now.
     most_blocks: owned at once, of its whole life.
@@ -45,7 +47,7 @@ class Sequence:
     max_tokens: int
     stop_ids: frozenset[int]
     seed: int
-    adapter_slot: int
+    adapter_from: int
     added_at: float
     need: BlockNeed = ALL_SEEN
     state: SeqState = "waiting"
@@ -73,7 +75,8 @@ class Sequence:
         self.arrival = self.seq_id
         self.token_ids = list(self.request.prompt)
         self.prompt_len = len(self.token_ids)
-        self._keys = [root_key(self.request.adapter, self.request.cache_salt)]
+        adapter = None if self.adapter_from else self.request.adapter
+        self._keys = [root_key(adapter, self.request.cache_salt)]
 
     @property
     def sampling(self) -> SamplingParams:
@@ -87,6 +90,28 @@ class Sequence:
     def pending(self) -> int:
         """Tokens whose keys and values are to be computed: none only of a beam that waits for others."""
         return len(self.token_ids) - self.num_computed
+
+    @property
+    def stretch(self) -> int:
+        """Pending tokens that one step may compute: none beyond the position where its adapter takes over."""
+        before = self.adapter_from - self.num_computed
+        return min(self.pending, before) if before > 0 else self.pending
+
+    @property
+    def adapter(self) -> str | None:
+        """Digest of the adapter that some of its tokens are computed with."""
+        return None if self.adapter_from == NEVER else self.request.adapter
+
+    @property
+    def adapter_next(self) -> str | None:
+        """Digest of the adapter that its next tokens are computed with."""
+        return self.request.adapter if self.num_computed >= self.adapter_from else None
+
+    @property
+    def begins_with(self) -> str | None:
+        """Adapter that has to hold a slot before the sequence may run. Does not change while it waits."""
+        # Preempted behind its position, it would only be parked there again.
+        return self.adapter if self.adapter_from == 0 or self.preemptions else None
 
     @property
     def rows(self) -> int:
@@ -139,15 +164,24 @@ class Sequence:
     def block_key(self, index: int) -> bytes:
         """Key of its full block `index`, -1 for what precedes the first; computed once."""
         while len(self._keys) <= index + 1:
-            start = (len(self._keys) - 1) * BLOCK_SIZE
-            self._keys.append(child_key(self._keys[-1], self.token_ids[start : start + BLOCK_SIZE]))
+            row = len(self._keys) - 1
+            tokens = self.token_ids[row * BLOCK_SIZE : (row + 1) * BLOCK_SIZE]
+            self._keys.append(child_key(self.parent_key(row), tokens))
         return self._keys[index + 1]
+
+    def parent_key(self, index: int) -> bytes:
+        """Key of all that its block `index` depends on beside its own tokens."""
+        key = self.block_key(index - 1)
+        row, offset = divmod(self.adapter_from, BLOCK_SIZE)
+        if row != index or self.adapter_from == 0 or self.request.adapter is None:
+            return key
+        return activated_key(key, self.request.adapter, offset)
 
     def content(self, index: int) -> Content:
         """What its block `index` holds: BLOCK_SIZE computed tokens or, at their end, fewer."""
         start = index * BLOCK_SIZE
         tokens = tuple(self.token_ids[start : min(start + BLOCK_SIZE, self.num_computed)])
-        parent = self.block_key(index - 1)
+        parent = self.parent_key(index)
         key = self.block_key(index) if len(tokens) == BLOCK_SIZE else child_key(parent, tokens)
         return Content(key, parent, tokens)
 

@@ -61,9 +61,9 @@ class StepCounters:
             self.prompt_tokens += first_of_prompt
 
 
-def snapshot(steps: StepCounters, scheduler: Scheduler, runner: ModelRunner) -> EngineStats:
-    """The figures of this moment; costs no more for those that wait or have finished."""
-    pool, swap = scheduler.pool, scheduler.swap
+def snapshot(steps: StepCounters, scheduler: Scheduler, runner: ModelRunner, adapters: int) -> EngineStats:
+    """The figures of this moment; costs no more for those that wait or have finished. adapters: added."""
+    pool, swap, turns = scheduler.pool, scheduler.swap, scheduler.turns
     live = sum(seq.num_computed for seq in scheduler.running)
     return EngineStats(
         running=len(scheduler.running),
@@ -97,4 +97,10 @@ def snapshot(steps: StepCounters, scheduler: Scheduler, runner: ModelRunner) -> 
         last_batch_seqs=steps.last_batch_seqs,
         seqs_by_step=steps.seqs_by_step.spread(),
         tokens_by_step=steps.tokens_by_step.spread(),
+        adapters=adapters,
+        adapters_bound=len(turns.bound),
+        slot_changes=turns.counters.changes,
+        parked=sum(not turns.holds(seq.adapter_next) for seq in scheduler.running),
+        longest_slot_wait_steps=turns.counters.longest_steps,
+        longest_slot_wait_s=turns.counters.longest_s,
     )

@@ -11,12 +11,19 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from engine.courier import Courier, Reply
 from engine.engine import Engine
 from engine.errors import EngineClosed
 from engine.inbox import Inbox
-from engine.records import EngineStats, SlotInfo, TokenEvent
+from engine.records import AdapterInfo, EngineStats, TokenEvent
+
+if TYPE_CHECKING:
+    from engine.adapter_weights import AdapterWeights
+    from engine.ports import PreparedAdapter
+
+    Prepare = Callable[[AdapterWeights], PreparedAdapter]
 
 logger = logging.getLogger(__name__)
 
@@ -29,6 +36,8 @@ PUBLISH_EVERY_S = 0.05
 
 class StepThread:
     """Runs one engine. `stats` and `adapters` are replaced whole, to be read anywhere.
+
+    prepare: the engine's prepare_adapter, for any thread; None until it is built.
 
     build: makes the engine, on this thread, as the first thing it does.
     ready: settled then, with build's exception if it raised, which ends the thread.
@@ -45,7 +54,8 @@ class StepThread:
         ended: asyncio.Future[None],
     ) -> None:
         self.stats = EngineStats()
-        self.adapters: dict[str, SlotInfo] = {}
+        self.adapters: dict[str, AdapterInfo] = {}
+        self.prepare: Prepare | None = None
         self.max_model_len = 0
         self._published_at = 0.0
         self._build = build
@@ -73,6 +83,7 @@ class StepThread:
             self._courier.send([], [Reply(self._ready, error=error), Reply(self._ended)])
             return
         self.max_model_len = engine.max_model_len
+        self.prepare = engine.prepare_adapter
         self._publish(engine)
         try:
             self._courier.send([], [Reply(self._ready)])

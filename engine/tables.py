@@ -34,8 +34,12 @@ class BlockTables:
         self._copies: list[BlockCopy] = []
 
     def find_prefix(self, seq: Sequence) -> Prefix:
-        """What already holds the head of the sequence, leaving at least one token to compute."""
-        return find_prefix(seq, self.pool) if self._prefix_cache else Prefix()
+        """What already holds the head of the sequence, leaving at least one token to compute.
+
+        Nothing where more of it is saved in host memory.
+        """
+        prefix = find_prefix(seq, self.pool) if self._prefix_cache else Prefix()
+        return Prefix() if prefix.num_tokens < seq.num_saved else prefix
 
     def saving(self, seq: Sequence, prefix: Prefix) -> int:
         """Free blocks that a sequence which begins with `prefix` never takes: those others hold anyway.
@@ -90,9 +94,12 @@ class BlockTables:
     def common_tokens(self, seq: Sequence, parent: Sequence) -> int:
         """Computed tokens of `parent` that a new sequence begins with, leaving at least one to compute.
 
-        None of them where the parent has given back what a later token of the new one sees.
+        None of them where the parent has given back what a later token of the new one sees, and only those
+        before the adapter holds in either where it holds from another position.
         """
         most = min(parent.num_computed, len(seq.token_ids) - 1)
+        if seq.adapter_from != parent.adapter_from:
+            most = min(most, seq.adapter_from, parent.adapter_from)
         pairs = enumerate(zip(seq.token_ids[:most], parent.token_ids, strict=False))
         common = next((place for place, (own, other) in pairs if own != other), most)
         gone = any(
@@ -190,13 +197,12 @@ class BlockTables:
 
 def _check_shared_contents(running: Iterable[Sequence]) -> None:
     """Raise IntegrityError where sequences that share a block differ in the tokens they computed up to it."""
-    histories: dict[int, tuple[object, list[int]]] = {}
+    histories: dict[int, tuple[bytes, list[int]]] = {}
     for seq in running:
-        origin = seq.block_key(-1)
         for place in seq.need.places(blocks_for(seq.num_computed), seq.num_computed):
             block, row = seq.table[place], place // seq.need.groups
             end = min(seq.num_computed, (row + 1) * BLOCK_SIZE)
-            here = (origin, row), seq.token_ids[row * BLOCK_SIZE : end]
+            here = seq.parent_key(row), seq.token_ids[row * BLOCK_SIZE : end]
             where, tokens = histories.setdefault(block, here)
             length = min(len(tokens), len(here[1]))
             if where != here[0] or tokens[:length] != here[1][:length]:

@@ -4,17 +4,21 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from engine.adapter_weights import AdapterWeights
+from engine.ports import PreparedAdapter
 from lora.residents import State
 
 
 class SlotEngine(Protocol):
     """The part of an engine that is needed here."""
 
-    async def load_adapter(self, weights: AdapterWeights) -> int:
-        """Fill a free slot; returns it."""
+    def prepare_adapter(self, weights: AdapterWeights) -> PreparedAdapter:
+        """Blocks, and runs on a thread."""
 
-    async def unload_adapter(self, digest: str) -> int:
-        """Empty a slot; returns the bytes freed. Raises AdapterInUse, UnknownAdapter."""
+    async def add_adapter(self, prepared: PreparedAdapter) -> None:
+        """Requests may name it from now on."""
+
+    async def remove_adapter(self, digest: str) -> int:
+        """Let go of it; returns the bytes freed. Raises AdapterInUse, UnknownAdapter."""
 
 
 class WeightsLoader(Protocol):

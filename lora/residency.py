@@ -215,10 +215,14 @@ class Residency:
 
     async def _install(self, entry: Entry, weights: AdapterWeights) -> None:
         try:
-            entry.slot = await self._engine.load_adapter(weights)
+            prepared = await asyncio.get_running_loop().run_in_executor(
+                self._threads, self._engine.prepare_adapter, weights
+            )
+            await self._engine.add_adapter(prepared)
         except Exception as error:  # as above: one adapter's failure is nobody else's
             self._remove(entry, 0, error)
         else:
+            entry.slot = self._residents.take_slot()
             entry.state, entry.weights, entry.device_bytes = "ready", None, weights_bytes(weights)
             self._residents.admit(entry)  # before anybody else in line may have the slot
         self._advance()
@@ -229,7 +233,7 @@ class Residency:
 
     async def _empty_slot(self, entry: Entry) -> None:
         try:
-            freed = await self._engine.unload_adapter(entry.digest)
+            freed = await self._engine.remove_adapter(entry.digest)
         except AdapterInUse:
             self._keep(entry)
         except UnknownAdapter:

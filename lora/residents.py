@@ -143,6 +143,11 @@ class Residents:
         waiting = [entry for entry in self._entries.values() if entry.state == "waiting"]
         return sorted(waiting, key=lambda entry: entry.order)
 
+    def take_slot(self) -> int:
+        """The lowest number that no entry has."""
+        taken = {entry.slot for entry in self._entries.values()}
+        return min(set(range(1, self._num_slots + 1)) - taken)
+
     def free_slots(self) -> int:
         """Slots that no entry takes."""
         return self._num_slots - sum(entry.state in _IN_SLOT for entry in self._entries.values())

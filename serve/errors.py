@@ -251,7 +251,7 @@ TABLE: dict[type[Exception], Row] = {
     engine.errors.QueueFull: _busy("queue_full", 429),
     engine.errors.DuplicateRequest: _INTERNAL,
     engine.errors.UnknownAdapter: _busy("adapter_unavailable"),
-    engine.errors.NoFreeSlot: _busy("no_adapter_slot"),
+    engine.errors.NoAdapterSlots: _bad("no_adapter_slots"),
     engine.errors.AdapterInUse: _bad("adapter_in_use", 409),
     engine.errors.AdapterTooLarge: _bad("rank_too_large"),
     engine.errors.AdapterMismatch: _bad("adapter_mismatch"),

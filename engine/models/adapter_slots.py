@@ -32,6 +32,11 @@ class FittedAdapter:
         """Bytes of all tensors."""
         return self.weights.nbytes
 
+    @property
+    def invocation(self) -> tuple[int, ...]:
+        """Tokens that switch it on."""
+        return self.weights.invocation
+
 
 class AdapterSlots:
     """Adapters by slot number. Refers to them from `bind` to `unbind`; owns the stack last used."""

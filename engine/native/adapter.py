@@ -22,11 +22,12 @@ from engine.ports import PreparedAdapter
 class NativeAdapter:
     """One adapter in the library's own form; owns that memory, which is freed with its last reference."""
 
-    def __init__(self, packer: AdapterPacker, library: CDLL, handle: int, digest: str) -> None:
+    def __init__(self, packer: AdapterPacker, library: CDLL, handle: int, weights: AdapterWeights) -> None:
         """Takes `handle` over."""
         self.packer = packer
         self.handle = handle
-        self.digest = digest
+        self.digest = weights.digest
+        self.invocation = weights.invocation
         self.nbytes = 0
         weakref.finalize(self, library.noria_adapter_destroy, handle)
 
@@ -49,7 +50,7 @@ class AdapterPacker:
         handle = self._library.noria_adapter_create(self._model)
         if handle is None:
             raise MemoryError(f"no memory for adapter {weights.digest!r}")
-        made = NativeAdapter(self, self._library, handle, weights.digest)
+        made = NativeAdapter(self, self._library, handle, weights)
         fit = AdapterFit(weights.digest, self._targets, self._dtype, self._max_rank)
         fit.check_combination(weights)
         for name, pair in weights.modules.items():

@@ -63,7 +63,7 @@ def engine(smollm: Path, adapted: Any) -> Engine:
     )
     made = Engine(config)
     for name in ADAPTERS:
-        made.load_adapter(weights(adapted, name))
+        made.add_adapter(made.prepare_adapter(weights(adapted, name)))
     return made
 
 

@@ -30,7 +30,7 @@ def test_every_request_gets_its_tokens_and_no_more_streams_run_than_asked_for() 
 def test_adapters_are_taken_in_turn() -> None:
     engine = fake_engine(adapter_slots=2)
     for digest in ("a", "b"):
-        engine.load_adapter(FakeWeights(digest))  # type: ignore[arg-type]
+        engine.add_adapter(FakeWeights(digest))
     load = Load(streams=2, requests=4, prompt_tokens=4, output_tokens=2)
     outcomes = drive(engine, load, make_prompts(load, seed=1), ("a", "b"), lambda: None)
     assert [each.error for each in outcomes] == [None] * 4

@@ -11,7 +11,7 @@ import torch
 
 from engine.adapter_weights import AdapterWeights, LoraPair
 from engine.runner import Runner
-from tests.unit.engine.conftest import Row, TinyModel
+from tests.unit.engine.conftest import Row, TinyModel, adapt
 
 Blocks = Callable[[int], list[int]]
 TOLERANCE = {"rtol": 3e-4, "atol": 3e-4}
@@ -54,7 +54,7 @@ class Adapted:
 
     def load(self, runner: Runner, *slots: int) -> Runner:
         for slot in slots:
-            runner.load_adapter(slot, self.weights(slot))
+            adapt(runner, slot, self.weights(slot))
         return runner
 
 

@@ -13,8 +13,9 @@ import tokenizers
 import torch
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
 
+from engine.adapter_weights import AdapterWeights
 from engine.config import EngineConfig, blocks_for
-from engine.records import ScheduledSeq
+from engine.records import ScheduledSeq, SlotChange
 from engine.runner import Runner, build_runner
 from engine.sampling import SamplingParams
 from engine.tokenizer import Tokenizer
@@ -101,6 +102,13 @@ class TinyModel:
         """Logits [len(ids), vocab] of one sequence in one piece."""
         with torch.no_grad():
             return self.reference(torch.tensor([ids])).logits[0]
+
+
+def adapt(runner: Runner, slot: int, weights: AdapterWeights) -> int:
+    """Let a slot of `runner` hold an adapter; returns its bytes."""
+    prepared = runner.prepare_adapter(weights)
+    runner.change_slots([SlotChange(slot, prepared)])
+    return prepared.nbytes
 
 
 @dataclass

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from engine.adapters import AddedAdapters
 from engine.blocks import BlockPool
 from engine.config import BLOCK_SIZE, blocks_for
 from engine.fake_runner import FixedCosts
+from engine.limits import Limits, SchedulerCounters
 from engine.records import Request, SamplingParams, StepPlan
-from engine.scheduler import Limits, Scheduler, SchedulerCounters
+from engine.scheduler import Scheduler
 from engine.sequence import Sequence
+from engine.slot_turns import SlotTurns
 from engine.swap import SwapSpace
 
 
@@ -23,12 +26,15 @@ class Bench:
         max_batched_tokens: int = 32,
         *,
         host_blocks: int = 0,
+        adapter_slots: int = 0,
         **terms: Any,
     ) -> None:
         self.pool = BlockPool(num_blocks)
         self.limits = Limits(max_num_seqs, max_batched_tokens, **terms)
         swap = SwapSpace(num_blocks, host_blocks, FixedCosts())
-        self.scheduler = Scheduler(self.limits, self.pool, swap, SchedulerCounters(), prefix_cache=True)
+        counters = SchedulerCounters()
+        turns = SlotTurns(adapter_slots, AddedAdapters(), counters.slots)
+        self.scheduler = Scheduler(self.limits, self.pool, swap, turns, counters, prefix_cache=True)
         self.seqs: list[Sequence] = []
 
     def add(

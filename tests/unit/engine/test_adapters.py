@@ -1,63 +1,62 @@
-"""Adapter slots: given out once, counted by request, vacated when unused."""
+"""Added adapters: named by requests, counted, let go of when unused."""
 
 import pytest
 
-from engine.adapters import AdapterSlots
-from engine.errors import AdapterInUse, IntegrityError, NoFreeSlot, UnknownAdapter
+from engine.adapters import AddedAdapters
+from engine.errors import AdapterInUse, IntegrityError, UnknownAdapter
+from engine.fake_runner import FakeWeights
+from engine.records import AdapterInfo
 
 
-def _loaded(*digests: str, slots: int = 3) -> AdapterSlots:
-    adapters = AdapterSlots(slots)
+def _added(*digests: str) -> AddedAdapters:
+    adapters = AddedAdapters()
     for digest in digests:
-        adapters.next_empty()
-        adapters.occupy(digest, 100)
+        adapters.add(FakeWeights(digest))
     return adapters
 
 
-def test_slot_0_is_no_adapter_and_never_given_out() -> None:
-    adapters = _loaded("a", "b", "c")
-    assert sorted(info.slot for info in adapters.snapshot().values()) == [1, 2, 3]
-    assert adapters.pin(None) == 0
-    adapters.unpin(None)
+def test_the_same_digest_again_changes_nothing() -> None:
+    adapters = _added("a")
+    first = adapters.pin("a")
+    adapters.add(FakeWeights("a"))
+    assert adapters.get("a") is first
+    assert adapters.snapshot({}) == {"a": AdapterInfo("a", None, 1, 1)}
+    assert len(adapters) == 1
 
 
-def test_all_slots_taken() -> None:
-    with pytest.raises(NoFreeSlot, match="all 1 adapter slots are taken"):
-        _loaded("a", slots=1).next_empty()
-    with pytest.raises(NoFreeSlot):
-        AdapterSlots(0).next_empty()
+def test_a_snapshot_tells_who_holds_a_slot() -> None:
+    slots = {digest: info.slot for digest, info in _added("a", "b").snapshot({"b": 7}).items()}
+    assert slots == {"a": None, "b": 7}
 
 
 def test_an_adapter_in_use_stays_until_its_last_request_ends() -> None:
-    adapters = _loaded("a")
-    assert adapters.pin("a") == adapters.pin("a") == adapters.slot_of("a")
+    adapters = _added("a", "long")
+    for _ in range(2):
+        adapters.pin("a")
     with pytest.raises(AdapterInUse, match="serves 2 live requests"):
-        adapters.check_unused("a")
+        adapters.remove("a")
     adapters.check_integrity(["a", None, "a"])
-    adapters.unpin("a")
-    adapters.unpin("a")
-    slot = adapters.check_unused("a")
-    adapters.vacate("a")
-    assert adapters.slot_of("a") is None
-    assert adapters.next_empty() == slot
+    for _ in range(2):
+        adapters.unpin("a")
+    assert adapters.remove("a") == 1
+    assert adapters.remove("long") == 4
+    assert len(adapters) == 0
 
 
 def test_an_unknown_digest_is_refused() -> None:
-    adapters = _loaded("a")
-    for act in (adapters.pin, adapters.check_unused):
-        with pytest.raises(UnknownAdapter, match="'b' is not loaded; loaded: a"):
+    adapters = _added("a")
+    for act in (adapters.pin, adapters.get, adapters.remove):
+        with pytest.raises(UnknownAdapter, match="'b' is not added; added: a"):
             act("b")
 
 
+def test_a_message_lists_few_of_many() -> None:
+    with pytest.raises(UnknownAdapter, match="added: 100, 101, 102, 103, 104, 105, 106, 107 and 192 more"):
+        _added(*map(str, range(100, 300))).get("b")
+
+
 def test_a_wrong_count_is_noticed() -> None:
-    adapters = _loaded("a")
+    adapters = _added("a")
     adapters.pin("a")
     with pytest.raises(IntegrityError, match="counts 1 requests; 0 refer to it"):
-        adapters.check_integrity([])
-
-
-def test_a_lost_slot_is_noticed() -> None:
-    adapters = _loaded("a", slots=2)
-    adapters._empty.clear()
-    with pytest.raises(IntegrityError, match="do not make the whole"):
         adapters.check_integrity([])

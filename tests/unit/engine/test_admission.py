@@ -70,7 +70,7 @@ def test_wrong_values_are_refused_by_name(request_: Request, param: str) -> None
 def test_end_tokens_of_the_model_and_the_request_stop_it_unless_ignored() -> None:
     def ends(**sampling: Any) -> frozenset[int]:
         request = _request(1, **sampling)
-        return make_sequence(0, request, _room(), max_tokens=1, adapter_slot=0, now=0.0).stop_ids
+        return make_sequence(0, request, _room(), max_tokens=1, adapter=None, now=0.0).stop_ids
 
     assert ends() == {EOS}
     assert ends(stop_token_ids=(5,)) == {EOS, 5}
@@ -80,7 +80,7 @@ def test_end_tokens_of_the_model_and_the_request_stop_it_unless_ignored() -> Non
 def test_a_seed_is_drawn_only_where_none_is_given() -> None:
     def seed(given: int | None) -> int:
         request = _request(1, seed=given)
-        return make_sequence(0, request, _room(), max_tokens=1, adapter_slot=0, now=0.0).seed
+        return make_sequence(0, request, _room(), max_tokens=1, adapter=None, now=0.0).seed
 
     assert seed(0) == 0
     assert seed(7) == 7

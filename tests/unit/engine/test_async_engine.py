@@ -193,14 +193,15 @@ async def test_a_cancelled_add_leaves_no_request_behind() -> None:
 
 async def test_adapters_come_and_go_between_steps() -> None:
     async with running(FakeRunner()) as (engine, sink):
-        assert await engine.load_adapter(FakeWeights("sha256:a")) == 1  # type: ignore[arg-type]  # a stand-in
-        assert engine.adapters()["sha256:a"].slot == 1
+        weights: Any = FakeWeights("sha256:a")  # a stand-in
+        await engine.add_adapter(await asyncio.to_thread(engine.prepare_adapter, weights))
+        assert engine.adapters()["sha256:a"].slot is None
         await engine.add(_request("r", adapter="sha256:a", max_tokens=400))
         with pytest.raises(AdapterInUse):
-            await engine.unload_adapter("sha256:a")
+            await engine.remove_adapter("sha256:a")
         engine.abort("r")
         await sink.last("r")
-        assert await engine.unload_adapter("sha256:a") == len("sha256:a")
+        assert await engine.remove_adapter("sha256:a") == len("sha256:a")
         assert engine.adapters() == {}
 
 
@@ -334,7 +335,9 @@ async def test_a_build_that_fails_is_raised_by_start() -> None:
     with pytest.raises(IntegrityError, match="cannot be built"):
         await engine.start()
     with pytest.raises(EngineClosed):
-        await engine.load_adapter(FakeWeights("sha256:a"))  # type: ignore[arg-type]  # a stand-in
+        await engine.add_adapter(FakeWeights("sha256:a"))
+    with pytest.raises(EngineClosed):
+        engine.prepare_adapter(FakeWeights("sha256:a"))  # type: ignore[arg-type]  # a stand-in
     await engine.close()
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from engine.errors import (
     AdapterInUse,
-    NoFreeSlot,
+    NoAdapterSlots,
     UnknownAdapter,
 )
 from engine.fake_runner import FakeRunner, FakeWeights, expected
@@ -28,7 +28,7 @@ def test_prefixes_are_found_again_and_reported() -> None:
 def test_prefixes_are_shared_only_under_the_same_adapter_and_salt() -> None:
     engine = engine_on(FakeRunner())
     for digest in ("sha256:a", "sha256:b"):
-        engine.load_adapter(FakeWeights(digest))
+        engine.add_adapter(FakeWeights(digest))
     owners: list[dict[str, Any]] = [
         {"adapter": "sha256:a"},
         {"adapter": "sha256:b"},
@@ -59,11 +59,11 @@ def test_the_prefix_cache_can_be_off() -> None:
 def test_a_reloaded_slot_never_serves_what_was_cached_for_another_adapter() -> None:
     engine = engine_on(FakeRunner(), adapter_slots=1)
     for digest in ("sha256:a", "sha256:b", "sha256:a"):
-        engine.load_adapter(FakeWeights(digest))
+        engine.add_adapter(FakeWeights(digest))
         engine.add(request("r", range(60), adapter=digest))
         completion = tokens(run_to_end(engine)["r"])
         assert completion == expected(range(60), 8, seed=1, adapter=digest, stop_ids=frozenset())
-        engine.unload_adapter(digest)
+        engine.remove_adapter(digest)
 
 
 def test_adapters_mix_in_one_step() -> None:
@@ -71,7 +71,7 @@ def test_adapters_mix_in_one_step() -> None:
     engine = engine_on(runner)
     adapters = [None, "sha256:a", "sha256:b"]
     for digest in adapters[1:]:
-        engine.load_adapter(FakeWeights(str(digest)))
+        engine.add_adapter(FakeWeights(str(digest)))
     for index in range(6):
         engine.add(request(str(index), range(9), adapter=adapters[index % 3]))
     events = run_to_end(engine)
@@ -81,34 +81,57 @@ def test_adapters_mix_in_one_step() -> None:
         assert tokens(events[str(index)]) == alone
 
 
-def test_slots_are_loaded_once_and_unloaded_when_unused() -> None:
-    engine = engine_on(FakeRunner())
-    assert engine.load_adapter(FakeWeights("sha256:a")) == engine.load_adapter(FakeWeights("sha256:a")) == 1
-    assert engine.load_adapter(FakeWeights("sha256:b")) == 2
-    with pytest.raises(NoFreeSlot):
-        engine.load_adapter(FakeWeights("sha256:c"))
+def test_adapters_are_added_once_and_removed_when_unused() -> None:
+    runner = FakeRunner()
+    engine = engine_on(runner)
+    for digest in ("sha256:a", "sha256:b", "sha256:c", "sha256:a"):
+        engine.add_adapter(FakeWeights(digest))
+    assert set(engine.adapters()) == {"sha256:a", "sha256:b", "sha256:c"}
     engine.add(request("r", range(5), adapter="sha256:a"))
-    assert engine.adapters()["sha256:a"].requests == 1
-    with pytest.raises(AdapterInUse):
-        engine.unload_adapter("sha256:a")
-    engine.step()
-    with pytest.raises(AdapterInUse):
-        engine.unload_adapter("sha256:a")
+    for _ in range(2):
+        assert engine.adapters()["sha256:a"].requests == 1
+        with pytest.raises(AdapterInUse):
+            engine.remove_adapter("sha256:a")
+        engine.step()
+    assert runner.slots == {1: FakeWeights("sha256:a")}
     run_to_end(engine)
-    assert engine.unload_adapter("sha256:a") == len("sha256:a")
+    assert engine.adapters()["sha256:a"].slot == 1
+    assert engine.remove_adapter("sha256:a") == len("sha256:a")
+    assert runner.slots == {}
     with pytest.raises(UnknownAdapter):
-        engine.unload_adapter("sha256:a")
-    assert engine.load_adapter(FakeWeights("sha256:c")) == 1
-    assert set(engine.adapters()) == {"sha256:b", "sha256:c"}
+        engine.remove_adapter("sha256:a")
+    with pytest.raises(UnknownAdapter):
+        engine.add(request("r", range(5), adapter="sha256:a"))
+    assert engine.remove_adapter("sha256:c") == len("sha256:c")
+    assert set(engine.adapters()) == {"sha256:b"}
 
 
-def test_a_slot_whose_load_fails_stays_empty() -> None:
-    class Refusing(FakeRunner):
-        def load_adapter(self, slot: int, weights: object) -> int:
-            raise MemoryError("no room")
-
-    engine = engine_on(Refusing(), adapter_slots=1)
-    with pytest.raises(MemoryError):
-        engine.load_adapter(FakeWeights("sha256:a"))
+def test_an_engine_without_slots_takes_no_adapters() -> None:
+    engine = engine_on(FakeRunner(), adapter_slots=0)
+    with pytest.raises(
+        NoAdapterSlots, match="adapter_slots is 0; at least 1 is needed for adapter 'sha256:a'"
+    ):
+        engine.add_adapter(FakeWeights("sha256:a"))
     assert engine.adapters() == {}
-    engine.check_integrity()
+
+
+def test_what_is_not_known_of_slots_after_a_failed_step_is_told_anew() -> None:
+    runner = FakeRunner()
+    engine = engine_on(runner)
+    for digest in ("sha256:a", "sha256:b"):
+        engine.add_adapter(FakeWeights(digest))
+
+    def fail(plan: object) -> None:
+        raise RuntimeError("device lost")
+
+    runner.before_run = fail
+    engine.add(request("lost", range(5), adapter="sha256:a"))
+    assert engine.step()[0].finish == "error"
+    runner.before_run = None
+    engine.add(request("b", range(5), adapter="sha256:b"))
+    engine.step()
+    assert runner.slots == {1: FakeWeights("sha256:a"), 2: FakeWeights("sha256:b")}
+    engine.recover("a bug")
+    for digest in ("sha256:a", "sha256:b"):
+        engine.remove_adapter(digest)
+    assert runner.slots == {}

@@ -93,6 +93,6 @@ def test_generate_raises_and_leaves_nothing_behind_when_a_request_fails() -> Non
 def test_lost_requests_are_noticed() -> None:
     engine = engine_on(FakeRunner())
     engine.add(request("r", range(5)))
-    engine._scheduler.waiting.remove(engine._scheduler.waiting.first)
+    engine._scheduler.waiting.remove(next(iter(engine._scheduler.waiting)))
     with pytest.raises(IntegrityError, match="1 sequences are live; 0 run or wait"):
         engine.check_integrity()

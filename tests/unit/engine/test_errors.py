@@ -29,7 +29,7 @@ def test_the_drawn_tree_is_the_tree() -> None:
         errors.QueueFull(waiting=4, allowed=4),
         errors.DuplicateRequest("r"),
         errors.UnknownAdapter("sha256:b", ["sha256:a"]),
-        errors.NoFreeSlot(3),
+        errors.NoAdapterSlots("sha256:a"),
         errors.AdapterInUse("sha256:a", 2),
         errors.AdapterTooLarge("sha256:a", 64, 16),
         errors.EngineBusy(2),
@@ -48,5 +48,5 @@ def test_messages_name_the_value_met_and_the_value_allowed() -> None:
     assert str(errors.PromptTooLong(got=9, allowed=7)) == "prompt has 9 tokens; at most 7 are allowed"
     assert "need 9 KV blocks; the pool has 7" in str(errors.TooLargeForPool(needed=9, allowed=7))
     assert str(errors.InvalidParameter("top_p", 2.0, "<= 1")) == "top_p is 2.0; allowed: <= 1"
-    assert "loaded: a, b" in str(errors.UnknownAdapter("c", ["b", "a"]))
-    assert "loaded: none" in str(errors.UnknownAdapter("c", []))
+    assert "added: a, b" in str(errors.UnknownAdapter("c", ["b", "a"]))
+    assert "added: none" in str(errors.UnknownAdapter("c", []))

@@ -36,7 +36,7 @@ def test_n_completions_compute_their_prompt_once_and_go_their_own_ways(prefix_ca
 
 def test_a_fork_of_nobody_or_of_other_weights_is_refused() -> None:
     engine = fake_engine(FakeRunner())
-    engine.load_adapter(FakeWeights("sha256:a"))
+    engine.add_adapter(FakeWeights("sha256:a"))
     engine.add(_request("0", 0))
     for parent, about in (("1", {}), ("0", {"adapter": "sha256:a"}), ("0", {"cache_salt": "t"})):
         with pytest.raises(InvalidParameter, match="parent"):

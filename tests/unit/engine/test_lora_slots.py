@@ -12,8 +12,9 @@ from engine.errors import AdapterMismatch, AdapterTooLarge
 from engine.models.adapter_slots import AdapterSlots
 from engine.models.module_groups import layer_group
 from engine.modelspec import read_spec
+from engine.records import SlotChange
 from tests.unit.engine.adapted import TOLERANCE, Adapted, make_rows, steps
-from tests.unit.engine.conftest import TinyModel
+from tests.unit.engine.conftest import TinyModel, adapt
 
 # PEFT 0.21 asks transformers 5 for an attribute under its old name.
 pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing.:FutureWarning")
@@ -57,8 +58,8 @@ def test_unloaded_slot_is_the_base_again(tiny: Tiny, adapted: Adapted, blocks: B
     runner = adapted.load(tiny("llama").runner(), 1, 2)
     (row,) = make_rows(blocks, [2])
     assert not torch.allclose(steps(runner, [row]), adapted.logits(0, row.token_ids), atol=0.1)
-    assert runner.unload_adapter(2) > 0
-    assert runner.unload_adapter(2) == 0
+    for _ in range(2):
+        runner.change_slots([SlotChange(2, None)])
     torch.testing.assert_close(steps(runner, [row])[0], adapted.logits(0, row.token_ids), **TOLERANCE)
 
 
@@ -68,8 +69,7 @@ def test_slot_can_be_filled_anew_while_its_neighbours_stay(
     runner = adapted.load(tiny("llama").runner(), 1, 2)
     rows = make_rows(blocks, [1, 2])
     steps(runner, rows)
-    runner.unload_adapter(1)
-    runner.load_adapter(1, adapted.weights(3))
+    adapt(runner, 1, adapted.weights(3))
     want = torch.stack([adapted.logits(slot, row.token_ids) for slot, row in zip((3, 2), rows, strict=True)])
     torch.testing.assert_close(steps(runner, rows), want, **TOLERANCE)
 
@@ -99,7 +99,7 @@ def test_adapter_that_overflows_harms_no_other_row(tiny: Tiny, adapted: Adapted,
         for name, pair in adapted.weights(2).modules.items()
     }
     runner = adapted.load(tiny("llama").runner(), 1, 3)
-    runner.load_adapter(2, AdapterWeights("sha256:huge", huge))
+    adapt(runner, 2, AdapterWeights("sha256:huge", huge))
     rows = make_rows(blocks, [1, 2, 0, 3])
     got = steps(runner, rows)
     assert not got[1].isfinite().all()
@@ -111,15 +111,13 @@ def test_adapter_that_overflows_harms_no_other_row(tiny: Tiny, adapted: Adapted,
 def test_bytes_are_those_of_the_tensors(tiny: Tiny, adapted: Adapted) -> None:
     runner = tiny("llama").runner(dtype="bfloat16")
     numbers = sum(pair.a.numel() + pair.b.numel() for pair in adapted.weights(3).modules.values())
-    assert runner.load_adapter(3, adapted.weights(3)) == 2 * numbers
-    assert runner.unload_adapter(3) == 2 * numbers
+    assert runner.prepare_adapter(adapted.weights(3)).nbytes == 2 * numbers
 
 
 def test_rank_over_the_slots_rank_is_refused(tiny: Tiny, adapted: Adapted) -> None:
     runner = tiny("llama").runner(max_lora_rank=8)
     with pytest.raises(AdapterTooLarge, match="rank 16; at most 8"):
-        runner.load_adapter(1, adapted.weights(3))
-    assert runner.unload_adapter(1) == 0
+        runner.prepare_adapter(adapted.weights(3))
 
 
 PAIR = LoraPair(torch.zeros(4, 48), torch.zeros(48, 4), 1.0)
@@ -154,5 +152,4 @@ PAIR = LoraPair(torch.zeros(4, 48), torch.zeros(48, 4), 1.0)
 def test_what_does_not_fit_the_model_is_named(tiny: Tiny, module: str, pair: LoraPair, message: str) -> None:
     runner = tiny("llama").runner()
     with pytest.raises(AdapterMismatch, match=message):
-        runner.load_adapter(1, AdapterWeights("sha256:x", {module: pair}))
-    assert runner.unload_adapter(1) == 0
+        runner.prepare_adapter(AdapterWeights("sha256:x", {module: pair}))

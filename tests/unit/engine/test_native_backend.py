@@ -107,10 +107,10 @@ def test_engine_with_adapters_equals_the_reference_backend(tiny: Tiny) -> None:
     for backend in ("native", "reference"):
         engine = Engine(config(model, backend=backend))
         weights = adapter(read_spec(model.folder), 8, 3, ALL)
-        engine.load_adapter(weights)
+        engine.add_adapter(engine.prepare_adapter(weights))
         base = engine.generate([[5, 6, 7]], sampling)
         adapted = engine.generate([[5, 6, 7]], sampling, adapter=weights.digest)
-        assert engine.unload_adapter(weights.digest) > 0
+        assert engine.remove_adapter(weights.digest) > 0
         answers.append((base, adapted))
         assert base != adapted
     assert answers[0] == answers[1]

@@ -19,7 +19,7 @@ from engine.native.levels import Level
 from engine.native.model import NativeModel
 from engine.reference import ReferenceModel
 from engine.sampling import SamplingParams
-from tests.unit.engine.conftest import Row, TinyModel, save_tiny
+from tests.unit.engine.conftest import Row, TinyModel, adapt, save_tiny
 from tests.unit.engine.family_variants import FAMILY_VARIANTS
 from tests.unit.engine.native_models import (
     NUM_BLOCKS,
@@ -137,7 +137,7 @@ def test_adapters_on_every_module_equal_the_reference(tiny: Tiny, name: str, lev
     ours, theirs = with_adapters(native(tiny(name).folder, level=level)), reference(tiny(name).folder)
     names = modules(ours.spec)
     for slot, (rank, part) in enumerate(((4, [names[0], names[-1]]), (16, names), (7, names[-1:])), start=1):
-        theirs.load_adapter(slot, adapter(ours.spec, rank, slot, part))
+        adapt(theirs, slot, adapter(ours.spec, rank, slot, part))
     rows = make_rows([9, 17, 5, 30, 12, 21, 8], 128, seed=1, slots=[0, 1, 2, 3, 0, 2, 1])
     spans = tuple(row.span(0, len(row.token_ids)) for row in rows)
     torch.testing.assert_close(ours.logits(spans), theirs.logits(spans), **TOLERANCE)

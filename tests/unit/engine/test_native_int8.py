@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 
 from engine.adapter_weights import AdapterWeights, LoraPair
 from engine.native.levels import Level
-from tests.unit.engine.conftest import Row, TinyModel
+from tests.unit.engine.conftest import Row, TinyModel, adapt
 from tests.unit.engine.int8_simulation import quantised, simulated
 from tests.unit.engine.native_models import Shape, adapter, make_rows, native, save_drawn
 
@@ -87,7 +87,7 @@ def test_deltas_of_adapters_are_computed_on_rows_that_are_not_quantised(
     for slot, rank in ((1, 4), (2, 16)):
         weights = adapter(ours.spec, rank, slot, ALL)
         ours.adapt(slot, weights)
-        theirs.load_adapter(slot, weights)
+        adapt(theirs, slot, weights)
     rows = make_rows(LENGTHS, 64, seed=4, slots=[0, 1, 2, 1])
     assert_same_numbers(ours.logits(spans(rows)), theirs.logits(spans(rows)))
 

@@ -10,7 +10,7 @@ import torch
 
 from engine.adapter_weights import AdapterWeights, LoraPair
 from engine.errors import AdapterMismatch, AdapterTooLarge
-from tests.unit.engine.conftest import Row, TinyModel
+from tests.unit.engine.conftest import Row, TinyModel, adapt
 from tests.unit.engine.native_models import KeptLogits, adapter, make_rows, native, reference
 
 Tiny = Callable[[str], TinyModel]
@@ -28,7 +28,7 @@ def test_mixed_batch_equals_reference(tiny: Tiny, name: str) -> None:
     for slot, (rank, modules) in enumerate(((4, ALL[:3:2]), (8, ALL), (16, ALL[3:])), start=1):
         weights = adapter(ours.spec, rank, slot, modules)
         ours.adapt(slot, weights)
-        theirs.load_adapter(slot, weights)
+        adapt(theirs, slot, weights)
     rows = make_rows([9, 17, 5, 30, 12, 21, 8], 128, seed=1, slots=[0, 1, 2, 3, 0, 2, 1])
     spans = tuple(row.span(0, len(row.token_ids)) for row in rows)
     torch.testing.assert_close(ours.logits(spans), theirs.logits(spans), **TOLERANCE)
@@ -40,7 +40,7 @@ def test_bfloat16_adapters_stay_near_float32(tiny: Tiny) -> None:
     (row,) = make_rows([30], 128, seed=2, slots=[1])
     weights = adapter(narrow.spec, 8, 1, ALL)
     narrow.adapt(1, weights)
-    wide.load_adapter(1, weights)
+    adapt(wide, 1, weights)
     got, want = last(narrow, row), wide.logits((row.span(0, 30),))
     assert (got - want).abs().mean() < 0.05 * want.std()
 

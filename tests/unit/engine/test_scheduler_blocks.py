@@ -33,7 +33,7 @@ def test_what_a_failed_step_should_have_saved_is_computed_again() -> None:
     _, new = bench.add(30, 40), bench.add(30, 40)
     while not new.preemptions:
         bench.step()
-    bench.scheduler.distrust_saved()
+    bench.scheduler.distrust()
     bench.scheduler.check_integrity()
     assert (new.saved, new.num_saved, bench.scheduler.swap.num_free) == ([], 0, 8)
 

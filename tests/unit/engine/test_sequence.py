@@ -19,7 +19,7 @@ def _sequence(
         "sha256:a",
         "salt",
     )
-    return Sequence(0, request, max_tokens, frozenset(stop_ids), 0, 1, added_at=10.0)
+    return Sequence(0, request, max_tokens, frozenset(stop_ids), 0, 0, added_at=10.0)
 
 
 def test_progress_is_a_number() -> None:

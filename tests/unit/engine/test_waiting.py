@@ -15,7 +15,9 @@ def test_first_come_first_served_within_a_priority() -> None:
     for seq_id, priority in enumerate([5, 0, 5, -1, 0]):
         queue.add(_sequence(seq_id, priority))
     assert [seq.seq_id for seq in queue] == [3, 1, 4, 0, 2]
-    assert queue.first.seq_id == 3
+    first = queue.first_of(queue.lines)
+    assert first is not None
+    assert first.seq_id == 3
     assert len(queue) == 5
 
 
@@ -26,7 +28,7 @@ def test_one_that_comes_back_stands_before_later_arrivals() -> None:
         queue.add(seq)
     queue.remove(seqs[0])
     queue.add(seqs[0])
-    assert queue.first is seqs[0]
+    assert queue.first_of([None]) is seqs[0]
 
 
 def test_removal_takes_out_that_very_sequence() -> None:

@@ -16,8 +16,10 @@ from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from engine.adapter_weights import AdapterWeights, LoraPair
-from engine.errors import AdapterInUse, NoFreeSlot, UnknownAdapter
+from engine.errors import AdapterInUse, UnknownAdapter
+from engine.fake_runner import FakeWeights
 from engine.modelspec import read_spec
+from engine.ports import PreparedAdapter
 from lora.errors import NotInStore
 from lora.residency import Residency
 
@@ -141,32 +143,32 @@ class FakeEngine:
     """Slots without a model. `busy`: digests it will not unload yet. `fail`: error of the next load."""
 
     num_slots: int
-    loaded: dict[str, int] = field(default_factory=dict)
+    loaded: set[str] = field(default_factory=set)
     loads: list[str] = field(default_factory=list)
     busy: set[str] = field(default_factory=set)
     fail: Exception | None = None
     refusals: int = 0
 
-    async def load_adapter(self, weights: AdapterWeights) -> int:
+    def prepare_adapter(self, weights: AdapterWeights) -> FakeWeights:
+        return FakeWeights(weights.digest)
+
+    async def add_adapter(self, prepared: PreparedAdapter) -> None:
         await asyncio.sleep(0)
         if self.fail is not None:
             error, self.fail = self.fail, None
             raise error
-        free = set(range(1, self.num_slots + 1)) - set(self.loaded.values())
-        if not free:
-            raise NoFreeSlot(self.num_slots)
-        self.loads.append(weights.digest)
-        self.loaded[weights.digest] = min(free)
-        return self.loaded[weights.digest]
+        assert len(self.loaded) < self.num_slots
+        self.loads.append(prepared.digest)
+        self.loaded.add(prepared.digest)
 
-    async def unload_adapter(self, digest: str) -> int:
+    async def remove_adapter(self, digest: str) -> int:
         await asyncio.sleep(0)
         if digest in self.busy:
             self.refusals += 1
             raise AdapterInUse(digest, 1)
         if digest not in self.loaded:
             raise UnknownAdapter(digest, self.loaded)
-        del self.loaded[digest]
+        self.loaded.remove(digest)
         return SIZE
 
 

@@ -57,7 +57,7 @@ async def test_a_failing_eviction_is_told_to_the_first_in_line(
     async def broken(digest: str) -> int:
         raise RuntimeError("device lost")
 
-    monkeypatch.setattr(r.engine, "unload_adapter", broken)
+    monkeypatch.setattr(r.engine, "remove_adapter", broken)
     for call in (r.residency.acquire("b"), r.residency.unload("a")):
         with pytest.raises(RuntimeError, match="device lost"):
             await call

@@ -8,7 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.adapter_weights import AdapterWeights, LoraPair
-from engine.errors import AdapterInUse, NoFreeSlot
+from engine.errors import AdapterInUse
+from engine.fake_runner import FakeWeights
+from engine.ports import PreparedAdapter
 from lora.errors import NotInStore
 from lora.residency import Residency
 from lora.residents import Pin
@@ -25,15 +27,17 @@ class Engine:
     loaded: set[str] = field(default_factory=set)
     unloads: int = 0
 
-    async def load_adapter(self, weights: AdapterWeights) -> int:
-        for _ in range(ord(weights.digest) % 3):
-            await asyncio.sleep(0)
-        if len(self.loaded) >= self.num_slots or weights.digest in self.loaded:
-            raise NoFreeSlot(self.num_slots)
-        self.loaded.add(weights.digest)
-        return ord(weights.digest)
+    def prepare_adapter(self, weights: AdapterWeights) -> FakeWeights:
+        return FakeWeights(weights.digest)
 
-    async def unload_adapter(self, digest: str) -> int:
+    async def add_adapter(self, prepared: PreparedAdapter) -> None:
+        for _ in range(ord(prepared.digest) % 3):
+            await asyncio.sleep(0)
+        assert len(self.loaded) < self.num_slots
+        assert prepared.digest not in self.loaded
+        self.loaded.add(prepared.digest)
+
+    async def remove_adapter(self, digest: str) -> int:
         await asyncio.sleep(0)
         self.unloads += 1
         if self.unloads % 7 == 0:

@@ -12,7 +12,7 @@ async def test_unload_frees_everything_and_reports_the_bytes(rig: Callable[..., 
     r.residency.release(await r.residency.acquire("a"))
     assert await r.residency.unload("a") == 2 * SIZE
     assert r.residency.snapshot() == []
-    assert r.engine.loaded == {}
+    assert r.engine.loaded == set()
     assert r.loader.forgotten == ["a"]
 
 
@@ -77,4 +77,4 @@ async def test_fifty_loads_and_unloads_leave_nothing(rig: Callable[..., Any]) ->
         r.residency.check_integrity()
         await r.residency.unload(f"a{number}")
     assert r.residency.snapshot() == []
-    assert r.engine.loaded == {}
+    assert r.engine.loaded == set()

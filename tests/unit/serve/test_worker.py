@@ -4,6 +4,8 @@ from typing import Any
 import pytest
 
 from engine.adapter_weights import AdapterWeights
+from engine.fake_runner import FakeWeights
+from engine.ports import PreparedAdapter
 from engine.records import EngineStats, Request, SamplingParams, TokenEvent
 from lora.residency import Residency
 from serve.errors import LinkProtocolError
@@ -34,10 +36,13 @@ class Engine:
     def stats(self) -> EngineStats:
         return EngineStats()
 
-    async def load_adapter(self, weights: AdapterWeights) -> int:
-        return 1
+    def prepare_adapter(self, weights: AdapterWeights) -> FakeWeights:
+        return FakeWeights(weights.digest)
 
-    async def unload_adapter(self, digest: str) -> int:
+    async def add_adapter(self, prepared: PreparedAdapter) -> None:
+        pass
+
+    async def remove_adapter(self, digest: str) -> int:
         return 0
 
 
