@@ -11,7 +11,7 @@ from db.errors import DbError
 from engine.errors import EngineError
 from evals.errors import EvalError
 from lora.errors import LoraError
-from noria.commands import bench, database, instance, loop, registry, rollout, stops
+from noria.commands import adapters, bench, database, instance, loop, registry, rollout, stops
 from noria.console import err
 from noria.errors import NoriaError
 from pipeline.errors import PipelineError
@@ -28,6 +28,7 @@ for group in (instance.app, loop.app, rollout.app, stops.app):
     app.registered_commands += group.registered_commands
 app.add_typer(loop.dataset, name="dataset")
 app.add_typer(rollout.canary, name="canary")
+app.add_typer(adapters.app, name="adapters")
 app.add_typer(registry.endpoint, name="endpoint")
 app.add_typer(registry.consent, name="consent")
 app.add_typer(registry.key, name="key")

@@ -6,6 +6,7 @@ NoriaError
         InstanceRunning  the data folder belongs to a running instance
         NotRunning       a running instance is needed and there is none
     ModelSourceError     a base model's source cannot be used
+    AdminRefused         the running instance refused an act on an adapter
     StopError            an adapter cannot be stopped or resumed on this machine
 """
 
@@ -32,6 +33,10 @@ class NotRunning(InstanceError):
 
 class ModelSourceError(NoriaError):
     """A base model's source cannot be used."""
+
+
+class AdminRefused(NoriaError):
+    """The running instance refused an act on an adapter; the message carries its reason and code."""
 
 
 class StopError(NoriaError):

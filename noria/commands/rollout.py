@@ -1,4 +1,4 @@
-"""`noria canary`, `promote`, `rollback`, `adapters`: from candidate to production and back."""
+"""`noria canary`, `promote`, `rollback`: from candidate to production and back."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from db.errors import GateClosed
-from db.rows import AdapterRow, ArmFigures, CanaryStatus
+from db.rows import ArmFigures, CanaryStatus
 from noria import options
 from noria.console import as_json, out, table
 from noria.database import open_database
@@ -113,22 +113,3 @@ def rollback(
     with open_database(options.settings(config, data)) as db:
         row = promotion.rollback(db, endpoint)
     out.print(f"{endpoint}: {row.id if row else 'the base model'} serves")
-
-
-@app.command()
-def adapters(config: options.Config = None, data: options.Data = None, json: options.Json = False) -> None:
-    """List the adapters of the registry."""
-    from db import registry
-
-    with open_database(options.settings(config, data)) as db:
-        rows = registry.snapshot(db).adapters
-    if json:
-        as_json([asdict(row) for row in rows])
-        return
-    columns = ("id", "endpoint", "status", "%", "base model", "digest", "bytes")
-    table("adapters", columns, map(_adapter_cells, rows))
-
-
-def _adapter_cells(row: AdapterRow) -> tuple[object, ...]:
-    share = f"{row.traffic_pct:g}"
-    return (row.id, row.endpoint, row.status, share, row.base_model, row.digest[:19], row.bytes)

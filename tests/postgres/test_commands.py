@@ -71,8 +71,8 @@ def test_adapters_are_listed_for_people_and_for_scripts(
     noria: Noria, add_adapter: Callable[..., AdapterRow]
 ) -> None:
     adapter = add_adapter("support-v1")
-    assert adapter.id in noria("adapters").stdout
-    assert [row["id"] for row in json.loads(noria("adapters", "--json").stdout)] == [adapter.id]
+    assert adapter.id in noria("adapters", "list").stdout
+    assert [row["id"] for row in json.loads(noria("adapters", "list", "--json").stdout)] == [adapter.id]
 
 
 def test_a_freeze_of_nothing_names_what_is_missing(
