@@ -4,23 +4,29 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from lora.adapter_files import FileInfo
 from lora.peft_config import WEIGHTS_FILE, AdapterConfig
 from lora.safetensors_header import TensorInfo
-from lora.tensor_names import PairInfo
+from lora.tensor_names import Parts
 
 
 @dataclass(frozen=True, slots=True)
 class Adapter:
     """An immutable adapter version. `bytes` is the size of its tensors, `rank` the largest of any module.
 
-    `pairs` names modules as the adapter's own file does; MatchReport names them as the base does.
+    `modules` names modules as the model that was trained does; MatchReport names them as the base does.
+    `mapped` is what was unusual in the names of its tensors. `files` is empty where the digest was known.
+    `chat_template` is Jinja text in place of the base's, None where the adapter has none.
     """
 
     folder: Path
     digest: str
     config: AdapterConfig
     tensors: Mapping[str, TensorInfo] = field(repr=False)
-    pairs: Mapping[str, PairInfo] = field(repr=False)
+    modules: Mapping[str, Parts] = field(repr=False)
+    mapped: tuple[str, ...]
+    files: Mapping[str, FileInfo] = field(repr=False)
+    chat_template: str | None = field(repr=False)
 
     @property
     def bytes(self) -> int:

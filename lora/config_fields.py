@@ -1,18 +1,21 @@
 """Reading single fields of adapter_config.json, and the table of fields that are not served."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from lora.errors import InvalidConfig, LimitExceeded, UnsupportedFeature
 from lora.patterns import compile_pattern, compile_suffix
 
 _T = TypeVar("_T")
+_MOST_NAMES = 4096
 
 # Applied: parsed into AdapterConfig.
 _APPLIED = {
     "r", "lora_alpha", "use_rslora", "rank_pattern", "alpha_pattern", "target_modules", "exclude_modules",
     "layers_to_transform", "layers_pattern", "base_model_name_or_path", "revision",
+    "bias", "lora_bias", "use_dora", "modules_to_save", "trainable_token_indices", "alora_invocation_tokens",
+    "ensure_weight_tying",
 }  # fmt: skip
 
 # Without effect on a saved adapter's answers: about training, about the library, or read only by a feature
@@ -25,11 +28,9 @@ _WITHOUT_EFFECT = {
 
 # These leave the base weights alone. The others (pissa, olora, loftq, corda, lora_ga, ...) subtract something
 # from the base before training, so their A and B do not fit the base that is served.
-_SAFE_INITS: tuple[object, ...] = (None, True, False, "gaussian", "eva", "orthogonal")
+_SAFE_INITS: tuple[object, ...] = (None, True, False, "gaussian", "eva", "orthogonal", "mica")
 
-_ADVICE = {
-    "init_lora_weights": "save it with path_initial_model_for_weight_conversion, or train with true",
-}
+_INIT_ADVICE = "save it with path_initial_model_for_weight_conversion, or train with true"
 
 
 def check_features(fields: Mapping[str, Any]) -> None:
@@ -38,14 +39,10 @@ def check_features(fields: Mapping[str, Any]) -> None:
         raise InvalidConfig("peft_type", fields.get("peft_type"), "'LORA'")
     init = fields.get("init_lora_weights")
     if not any(init is safe or (isinstance(init, str) and init == safe) for safe in _SAFE_INITS):
-        raise UnsupportedFeature("init_lora_weights", init, _ADVICE["init_lora_weights"])
-    if fields.get("bias", "none") not in ("none", None):
-        raise UnsupportedFeature("bias", fields["bias"])
-    for name in sorted(
-        fields.keys() - _APPLIED - _WITHOUT_EFFECT - {"peft_type", "init_lora_weights", "bias"}
-    ):
+        raise UnsupportedFeature("init_lora_weights", init, _INIT_ADVICE)
+    for name in sorted(fields.keys() - _APPLIED - _WITHOUT_EFFECT - {"peft_type", "init_lora_weights"}):
         if not _is_neutral(fields[name]):
-            raise UnsupportedFeature(name, fields[name], _ADVICE.get(name, ""))
+            raise UnsupportedFeature(name, fields[name])
 
 
 def _is_neutral(value: object) -> bool:
@@ -108,7 +105,14 @@ def read_names(field: str, value: object, *, regex_allowed: bool = False) -> str
         raise InvalidConfig(
             field, value, "a list of names" + (" or a regular expression" if regex_allowed else "")
         )
+    _check_count(field, len(value))
     return tuple(sorted(set(value)))
+
+
+def _check_count(field: str, count: int) -> None:
+    """Each entry is compared with each module."""
+    if count > _MOST_NAMES:
+        raise LimitExceeded(f"number of entries of {field}", count, _MOST_NAMES)
 
 
 def read_layers(value: object) -> tuple[int, ...] | None:
@@ -129,6 +133,35 @@ def read_pattern_table(
         return ()
     if not isinstance(value, dict):
         raise InvalidConfig(field, value, "an object from module pattern to number")
+    _check_count(field, len(value))
     for key in value:
         compile_suffix(field, key)
     return tuple((key, read(f"{field}[{key!r}]", entry)) for key, entry in value.items())
+
+
+def read_choice(field: str, value: object, choices: Sequence[str]) -> str:
+    """One of `choices`; null counts as the first."""
+    if value is None:
+        return choices[0]
+    if not isinstance(value, str) or value not in choices:
+        raise InvalidConfig(field, value, ", ".join(map(repr, choices)))
+    return value
+
+
+def read_token_ids(field: str, value: object) -> tuple[int, ...]:
+    """Token ids in the file's order (null: none)."""
+    if value is None:
+        return ()
+    if not isinstance(value, list) or not all(type(token) is int and token >= 0 for token in value):
+        raise InvalidConfig(field, value, "a list of token ids, whole numbers from 0")
+    return tuple(value)
+
+
+def read_token_rows(field: str, value: object) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    """trainable_token_indices: module suffix -> its token ids, each once; "" stands for the token table."""
+    tables = value if isinstance(value, dict) else {"": value}
+    rows = {name: read_token_ids(field, ids) for name, ids in tables.items()}
+    for ids in rows.values():
+        if len(set(ids)) != len(ids):
+            raise InvalidConfig(field, value, "each token id once")
+    return tuple((name, ids) for name, ids in sorted(rows.items()) if ids)

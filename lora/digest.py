@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from lora.errors import InvalidDigest
+from lora.errors import InvalidDigest, InvalidWeights
+from lora.file_access import accessing
 from lora.safetensors_header import TensorInfo
 
 _PREFIX = "sha256:"
@@ -16,19 +17,25 @@ _VALID = re.compile(r"sha256:[0-9a-f]{64}")
 _CHUNK = 1 << 20
 
 
-def adapter_digest(config: Mapping[str, Any], weights: Path, tensors: Mapping[str, TensorInfo]) -> str:
-    """Digest over the canonical config and every tensor (name, dtype, shape, bytes) in order of name.
+def adapter_digest(
+    config: Mapping[str, Any], chat_template: str | None, weights: Path, tensors: Mapping[str, TensorInfo]
+) -> str:
+    """Digest over the canonical config, the chat template and every tensor (name, dtype, shape, bytes).
 
-    The order of the file, its own metadata and the names of the files do not matter.
+    The order of the file, its own metadata and the names of the files do not matter. Raises InvalidWeights
+    if the file becomes shorter meanwhile, and what accessing() raises.
     """
     total = hashlib.sha256()
-    total.update(_line({"noria": "adapter-1", "config": config}))
-    with weights.open("rb") as file:
-        for name in sorted(tensors):
-            tensor = tensors[name]
-            total.update(_line([name, tensor.dtype, tensor.shape]))
-            file.seek(tensor.start)
-            _feed(total, file, tensor.size)
+    total.update(_line({"noria": "adapter-2", "config": config, "chat_template": chat_template}))
+    try:
+        with accessing(weights), weights.open("rb") as file:
+            for name in sorted(tensors):
+                tensor = tensors[name]
+                total.update(_line([name, tensor.dtype, tensor.shape]))
+                file.seek(tensor.start)
+                _feed(total, file, tensor.size)
+    except EOFError as error:
+        raise InvalidWeights(str(error)) from error
     return _PREFIX + total.hexdigest()
 
 
@@ -83,7 +90,7 @@ def _feed(total: "hashlib._Hash", file: BinaryIO, size: int) -> None:
     while size > 0:
         chunk = file.read(min(size, _CHUNK))
         if not chunk:
-            raise EOFError(f"{file.name} became shorter while it was read")
+            raise EOFError(f"{Path(file.name).name} became shorter while it was read")
         total.update(chunk)
         size -= len(chunk)
 

@@ -4,16 +4,22 @@ LoraError
 ├── AdapterPathRefused        the path may not be read (says nothing about what exists there)
 ├── AdapterNotFound           inside an allowed root, but there is no adapter
 ├── InvalidAdapter            the folder alone is enough to refuse it
-│   ├── InvalidConfig         adapter_config.json
+│   ├── UnreadableFile        a file that the system does not give
+│   ├── InvalidConfig         adapter_config.json, or another JSON file that the adapter needs
 │   ├── UnsupportedFeature    a PEFT feature that is not served
-│   ├── InvalidWeights        adapter_model.safetensors: damaged, or not LoRA tensors
+│   ├── InvalidWeights        adapter_model.safetensors: damaged, or not tensors of an adapter
+│   ├── InvalidChatTemplate   the adapter's chat template is no text
 │   ├── NotFinite             a tensor holds NaN or infinity
 │   └── LimitExceeded         a size, count or rank is over its limit
 ├── AdapterMismatch           the adapter does not fit this base model
 │   ├── WrongBase             it was trained on another base
 │   ├── UnmatchedTensors      tensors whose module the base or the config does not name
-│   ├── MissingTensors        the config targets modules that have no tensors
-│   └── WrongShape            a tensor of another size than its module needs
+│   ├── MissingTensors        tensors that the config asks for and the file lacks
+│   ├── WrongShape            a tensor of another size than its module needs
+│   ├── WrongVocabulary       a table of another number of tokens than the base has
+│   ├── OutsideVocabulary     a token id that the base does not have
+│   └── BaseLacksTensor       the base's own files are incomplete
+├── IdenticalToBase           it was loaded, and no probe answers otherwise than the base
 ├── StoreError
 │   ├── InvalidDigest         not "sha256:" and 64 hexadecimal digits
 │   ├── NotInStore            no complete copy under this digest
@@ -24,11 +30,16 @@ LoraError
 A message says what was wrong, the value met and the value allowed. All of them survive pickling.
 """
 
+import reprlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 _SHOWN = 8
+_BRIEF = 120
+_REPR = reprlib.Repr()
+_REPR.maxlevel, _REPR.maxlist, _REPR.maxdict = 3, _SHOWN, _SHOWN
+_REPR.maxstring = _REPR.maxlong = _REPR.maxother = 4 * _BRIEF  # it cuts in the middle, we at the end
 
 
 def shorten(names: Sequence[str]) -> str:
@@ -73,12 +84,20 @@ class InvalidAdapter(LoraError):
     """The adapter folder itself is wrong, whatever the base model."""
 
 
+class UnreadableFile(InvalidAdapter):
+    """A file of the adapter that is there and cannot be read."""
+
+    def __init__(self, file: str, reason: str) -> None:
+        self.file, self.reason = file, reason
+        super().__init__(f"{file} cannot be read: {reason}")
+
+
 class InvalidConfig(InvalidAdapter):
-    """A field of adapter_config.json, or the file as a whole (field "adapter_config.json")."""
+    """A field of adapter_config.json, or a JSON file as a whole (the field is then the file's name)."""
 
     def __init__(self, field: str, got: object, allowed: str) -> None:
         self.field, self.got, self.allowed = field, got, allowed
-        super().__init__(f"{field}: got {_brief(got)}, allowed: {allowed}")
+        super().__init__(f"{_plain(field)}: got {_brief(got)}, allowed: {allowed}")
 
 
 class UnsupportedFeature(InvalidAdapter):
@@ -86,15 +105,24 @@ class UnsupportedFeature(InvalidAdapter):
 
     def __init__(self, feature: str, got: object, advice: str = "") -> None:
         self.feature, self.got = feature, got
-        super().__init__(f"{feature} is not supported (got {_brief(got)}){'; ' + advice if advice else ''}")
+        more = f"; {advice}" if advice else ""
+        super().__init__(f"{_plain(feature)} is not supported (got {_brief(got)}){more}")
 
 
 class InvalidWeights(InvalidAdapter):
-    """The weights file is damaged, or holds something else than LoRA matrices."""
+    """The weights file is damaged, or holds something else than tensors of an adapter."""
 
     def __init__(self, reason: str, keys: Sequence[str] = ()) -> None:
         self.keys = tuple(keys)
         super().__init__(f"adapter_model.safetensors: {reason}{': ' + shorten(keys) if keys else ''}")
+
+
+class InvalidChatTemplate(InvalidAdapter):
+    """A chat template that is no text."""
+
+    def __init__(self, file: str, reason: str) -> None:
+        self.file, self.reason = file, reason
+        super().__init__(f"the chat template in {file} {reason}, allowed: a text in UTF-8 that is not empty")
 
 
 class NotFinite(InvalidAdapter):
@@ -135,11 +163,11 @@ class UnmatchedTensors(AdapterMismatch):
 
 
 class MissingTensors(AdapterMismatch):
-    """Modules that the config targets and the weights file lacks."""
+    """Tensors that the config asks for and the weights file lacks."""
 
-    def __init__(self, modules: Sequence[str]) -> None:
-        self.modules = tuple(modules)
-        super().__init__(f"target_modules names {len(modules)} modules without tensors: {shorten(modules)}")
+    def __init__(self, keys: Sequence[str]) -> None:
+        self.keys = tuple(keys)
+        super().__init__(f"adapter_config.json asks for {len(keys)} tensors that are absent: {shorten(keys)}")
 
 
 class WrongShape(AdapterMismatch):
@@ -148,6 +176,44 @@ class WrongShape(AdapterMismatch):
     def __init__(self, tensor: str, expected: tuple[int, ...], actual: tuple[int, ...]) -> None:
         self.tensor, self.expected, self.actual = tensor, expected, actual
         super().__init__(f"tensor {tensor} has shape {list(actual)}, expected {list(expected)}")
+
+
+class WrongVocabulary(AdapterMismatch):
+    """A table of tokens that was made larger or smaller than the base's."""
+
+    def __init__(self, tensor: str, got: int, allowed: int) -> None:
+        self.tensor, self.got, self.allowed = tensor, got, allowed
+        super().__init__(
+            f"tensor {tensor} has rows for {got} tokens, the base model's vocabulary has {allowed}: "
+            "adapters of a resized vocabulary are not supported"
+        )
+
+
+class OutsideVocabulary(AdapterMismatch):
+    """A token id that the base model does not have."""
+
+    def __init__(self, field: str, got: int, vocab: int) -> None:
+        self.field, self.got, self.vocab = field, got, vocab
+        super().__init__(f"{field} names token {got}, allowed: 0 to {vocab - 1}")
+
+
+class BaseLacksTensor(AdapterMismatch):
+    """The base model's files have no tensor that its architecture has."""
+
+    def __init__(self, tensor: str) -> None:
+        self.tensor = tensor
+        super().__init__(f"the base model's files lack tensor {tensor}, which the adapter changes")
+
+
+class IdenticalToBase(LoraError):
+    """The adapter answers every probe exactly as the base model does, so it changes nothing that shows."""
+
+    def __init__(self, digest: str, probes: int) -> None:
+        self.digest, self.probes = digest, probes
+        super().__init__(
+            f"adapter {digest} changes nothing: on {probes} probe prompts its logprobs equal the base "
+            "model's, allowed: at least one that differs (or force)"
+        )
 
 
 class StoreError(LoraError):
@@ -193,6 +259,12 @@ class ResidencyClosed(LoraError):
         super().__init__("adapters are no longer loaded: the replica is shutting down")
 
 
+def _plain(name: str) -> str:
+    """A name from a file as it is, unless it is not fit to be shown so."""
+    return name if name.isprintable() and name.isascii() and len(name) <= _BRIEF else _brief(name)
+
+
 def _brief(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 120 else text[:117] + "..."
+    """Never deep, never long, whatever the value."""
+    text = _REPR.repr(value)
+    return text if len(text) <= _BRIEF else text[: _BRIEF - 3] + "..."

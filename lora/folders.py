@@ -8,11 +8,9 @@ import errno
 import os
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-
-from lora.peft_config import CONFIG_FILE, WEIGHTS_FILE
 
 _MARKER = "complete"
 
@@ -33,9 +31,9 @@ def staging_folder(parent: Path) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def copy_adapter(source: Path, target: Path) -> None:
-    """Copy an adapter's two files, flushed to disk. Raises FileNotFoundError if `source` lacks one."""
-    for name in (CONFIG_FILE, WEIGHTS_FILE):
+def copy_adapter(source: Path, target: Path, names: Iterable[str]) -> None:
+    """Copy these files of an adapter, flushed to disk. Raises FileNotFoundError if `source` lacks one."""
+    for name in names:
         shutil.copyfile(source / name, target / name)
         _flush(target / name)
 

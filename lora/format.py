@@ -7,14 +7,17 @@ comes in as plain data in `check_against`.
 from pathlib import Path
 
 from lora.adapter import Adapter
+from lora.adapter_files import FileInfo, adapter_files, file_infos, present_files, read_chat_template
 from lora.digest import adapter_digest, base_digest, check_digest, is_digest
 from lora.errors import AdapterNotFound, UnsupportedFeature
 from lora.limits import DEFAULT_LIMITS, Limits
-from lora.matching import MatchedModule, MatchReport, check_against
+from lora.match_report import MatchedModule, MatchReport
+from lora.matching import check_against
 from lora.paths import resolve_adapter_path
 from lora.peft_config import CONFIG_FILE, WEIGHTS_FILE, AdapterConfig, parse_config
 from lora.safetensors_header import TensorInfo, read_header
-from lora.tensor_names import PairInfo, pair_tensors
+from lora.tensor_names import Part, sort_tensors
+from lora.twins import check_twins
 
 __all__ = [
     "CONFIG_FILE",
@@ -22,15 +25,18 @@ __all__ = [
     "WEIGHTS_FILE",
     "Adapter",
     "AdapterConfig",
+    "FileInfo",
     "Limits",
     "MatchReport",
     "MatchedModule",
-    "PairInfo",
+    "Part",
     "TensorInfo",
+    "adapter_files",
     "base_digest",
     "check_against",
     "check_digest",
     "is_digest",
+    "present_files",
     "read_adapter",
     "resolve_adapter_path",
 ]
@@ -44,7 +50,7 @@ def read_adapter(
     """Read and check everything that needs no base model, and compute the digest.
 
     `known_digest` saves reading the tensors where the caller has just compared them with it.
-    Raises AdapterNotFound, InvalidConfig, UnsupportedFeature, InvalidWeights or LimitExceeded.
+    Raises AdapterNotFound or an InvalidAdapter.
     """
     config = parse_config(folder, limits)
     weights = folder / WEIGHTS_FILE
@@ -53,6 +59,11 @@ def read_adapter(
             raise UnsupportedFeature(_PICKLE_FILE, "a pickle", "save the adapter as safetensors")
         raise AdapterNotFound(folder.name, WEIGHTS_FILE)
     tensors = read_header(weights, limits)
-    pairs = pair_tensors(tensors)
-    digest = known_digest or adapter_digest(config.canonical(), weights, tensors)
-    return Adapter(folder, digest, config, tensors, pairs)
+    named = sort_tensors(tensors)
+    template, source = read_chat_template(folder, limits)
+    files = {}
+    if known_digest is None:
+        check_twins(weights, named.twins)
+        files = file_infos(folder, tuple(filter(None, (CONFIG_FILE, WEIGHTS_FILE, source))))
+    digest = known_digest or adapter_digest(config.canonical(), template, weights, tensors)
+    return Adapter(folder, digest, config, tensors, named.modules, named.mapped, files, template)

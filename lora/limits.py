@@ -12,6 +12,8 @@ class Limits:
     weights_bytes: int = 8 << 30
     tensors: int = 20_000
     rank: int = 1024
+    template_bytes: int = 1 << 20
+    tokenizer_config_bytes: int = 16 << 20
 
 
 DEFAULT_LIMITS = Limits()

@@ -1,23 +1,27 @@
 """From a digest to weights for one base model: fetch, verify, match, read. It blocks, so threads call it."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
+from typing import Any
 
 import torch
 
 from engine.adapter_weights import AdapterWeights
+from lora.base_copies import repeated
 from lora.errors import AdapterNotFound
 from lora.format import DEFAULT_LIMITS, Adapter, Limits, MatchReport, check_against, read_adapter
 from lora.local_disk import LocalDisk
+from lora.targets import BaseTargets
+from lora.tensor_reader import BaseReader
 from lora.weights import load_weights
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BaseModel:
-    """What an adapter is matched with. `targets`: module -> (out, in); `names`: what it may call its base."""
+    """What an adapter is matched with. `tensors`: the base's own; `names`: what an adapter may call it."""
 
-    targets: Mapping[str, tuple[int, int]]
+    targets: BaseTargets
+    tensors: BaseReader
     digest: str
     names: tuple[str, ...]
 
@@ -57,7 +61,7 @@ class AdapterLoader:
         """
         try:
             return self._fit(digest, force)
-        except (FileNotFoundError, AdapterNotFound):  # another process dropped the copy meanwhile
+        except AdapterNotFound:  # another process dropped the copy meanwhile
             return self._fit(digest, force)
 
     def read(self, fitted: Fitted) -> AdapterWeights:
@@ -65,10 +69,16 @@ class AdapterLoader:
         digest = fitted.adapter.digest
         with self._disk.reading(digest):
             try:
-                return load_weights(fitted.adapter, fitted.report, self._dtype)
-            except FileNotFoundError:  # as above, since it was fitted
+                return self._read(fitted)
+            except AdapterNotFound:  # as above, since it was fitted
                 self._disk.fetch(digest)
-                return load_weights(fitted.adapter, fitted.report, self._dtype)
+                return self._read(fitted)
+
+    def describe(self, digest: str, *, force: bool = False) -> dict[str, Any]:
+        """How an adapter fits, as JSON data: MatchReport.summary() and what only repeats the base's."""
+        fitted = self.fit(digest, force=force)
+        dropped = repeated(fitted.adapter, fitted.report, self._base.tensors)
+        return fitted.report.summary() | {"dropped": list(dropped)}
 
     def forget(self, digest: str) -> None:
         """Remove the local copy; the store keeps its own."""
@@ -88,3 +98,8 @@ class AdapterLoader:
         )
         elements = sum(prod(tensor.shape) for tensor in adapter.tensors.values())
         return Fitted(adapter, report, elements * self._dtype.itemsize)
+
+    def _read(self, fitted: Fitted) -> AdapterWeights:
+        return load_weights(
+            fitted.adapter, fitted.report, self._base.targets, self._base.tensors, self._dtype
+        )

@@ -1,93 +1,69 @@
-"""Whether an adapter fits a base model: its base, its modules, its shapes, its ranks."""
+"""Whether an adapter fits a base model: its base, its modules, its tensors, its shapes, its ranks."""
 
-import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from typing import Literal
 
 from lora.adapter import Adapter
+from lora.asked import Asked, asked_tensors
 from lora.digest import is_digest
-from lora.errors import LimitExceeded, MissingTensors, UnmatchedTensors, WrongBase, WrongShape
-from lora.patterns import compile_layers, compile_pattern
-from lora.peft_config import ALL_LINEAR, AdapterConfig
-from lora.tensor_names import PairInfo
+from lora.errors import LimitExceeded, MissingTensors, UnmatchedTensors, UnsupportedFeature, WrongBase
+from lora.match_report import MatchedModule, MatchReport
+from lora.peft_config import AdapterConfig
+from lora.renaming import SAME, Renaming, find_renaming
+from lora.shapes import check_shapes
+from lora.targeting import is_saved
+from lora.targets import HEAD, BaseTargets
+from lora.tensor_names import Part, Parts
 
-_OUTPUT_LAYER = "lm_head"
-_LAYER_NUMBER = re.compile(r".*?\.[^.]*\.(?P<number>\d+)\.")
+_OWN = frozenset({Part.WEIGHT, Part.BIAS, Part.BASE_WEIGHT, Part.BASE_BIAS})
+"""Parts of a module that is trained as a whole."""
 
-_Prefix = tuple[str, str]
-_SAME: _Prefix = ("", "")
-
-# How other ways of holding the same decoder name its modules: (adapter's prefix, served model's prefix).
-_PREFIXES: tuple[_Prefix, ...] = (
-    _SAME,
-    ("layers.", "model.layers."),
-    ("language_model.model.", "model."),
-    ("model.language_model.", "model."),
-    ("module.model.", "model."),
-    ("_orig_mod.model.", "model."),
-)
-
-
-@dataclass(frozen=True, slots=True)
-class MatchedModule:
-    """One module of the served model and the adapter's pair for it."""
-
-    pair: PairInfo
-    rank: int
-    scale: float
-
-
-@dataclass(frozen=True, slots=True)
-class MatchReport:
-    """What fits where. `mapped_prefix` is (adapter's, served model's) if names had to be translated."""
-
-    modules: Mapping[str, MatchedModule]
-    base_match: Literal["digest", "name", "forced"]
-    mapped_prefix: tuple[str, str] | None
-    warnings: tuple[str, ...]
+_Renamed = Mapping[str, str]
+"""Module of the base -> its name in the adapter."""
 
 
 def check_against(
     adapter: Adapter,
-    targets: Mapping[str, tuple[int, int]],
+    targets: BaseTargets,
     *,
     base_digest: str,
     base_names: Collection[str],
     max_rank: int,
     force: bool = False,
 ) -> MatchReport:
-    """Match every tensor with a module of the base. `targets`: module name -> (out, in) features.
+    """Match every tensor with a module of the base, and every tensor that the config asks for with the file.
 
-    `force` accepts another base (with a warning) and nothing else. Warns of an adapter whose lora_B are all
-    zero, as they are before training. Raises WrongBase, LimitExceeded, UnmatchedTensors, MissingTensors or
-    WrongShape.
+    `force` accepts another base (with a warning) and nothing else. Raises WrongBase, LimitExceeded,
+    UnmatchedTensors, MissingTensors, WrongShape, WrongVocabulary, OutsideVocabulary or UnsupportedFeature.
     """
     base_match, warnings = _check_base(adapter.config, base_digest, base_names, force)
     if adapter.rank > max_rank:
         raise LimitExceeded("adapter rank", adapter.rank, max_rank)
-    prefix, renamed = _map_names(adapter.pairs, targets)
-    mapped = None if prefix == _SAME else prefix
-    if mapped:
-        warnings = (*warnings, f"module names {mapped[0]}* were read as {mapped[1]}*")
-    _check_targets(adapter, targets, prefix, renamed)
-    modules = {
-        name: _match(adapter.config, renamed[name], adapter.pairs[renamed[name]], targets[name])
-        for name in sorted(renamed)
+    renaming, renamed = _map_names(adapter, targets)
+    asked = asked_tensors(
+        adapter.config, targets, lambda module: renamed.get(module) or renaming.to_adapter(module)
+    )
+    found = {
+        module: _told(adapter.modules[name], asked.required[module], module in (targets.embedding, HEAD))
+        for module, name in sorted(renamed.items())
     }
-    if _changes_nothing(adapter):
-        warnings = (*warnings, "the adapter is identical to the base: every lora_B is zero")
-    return MatchReport(modules, base_match, mapped, warnings)
-
-
-def _changes_nothing(adapter: Adapter) -> bool:
-    """Reads of the weights as far as the first lora_B that is not zero."""
-    with adapter.weights_file.open("rb") as file:
-        for pair in adapter.pairs.values():
-            file.seek(pair.b.start)
-            if file.read(pair.b.size).count(0) != pair.b.size:
-                return False
-    return True
+    _check_presence(found, asked)
+    modules = {
+        module: _matched(adapter.config, renamed[module], parts, asked.token_ids.get(module, ()))
+        for module, parts in found.items()
+    }
+    check_shapes(modules, targets)
+    mapped = adapter.mapped
+    if renaming != SAME:
+        mapped = (*mapped, f"{renaming.old}* as {renaming.new}*")
+    return MatchReport(
+        modules=modules,
+        base_match=base_match,
+        tokens_in_head=asked.tokens_in_head,
+        mapped=mapped,
+        warnings=(*warnings, *(f"names of tensors were mapped: {how}" for how in mapped)),
+        files=adapter.files,
+    )
 
 
 def _check_base(
@@ -109,88 +85,64 @@ def _check_base(
     return "forced", (f"loaded by force: {error}",)
 
 
-def _map_names(
-    pairs: Mapping[str, PairInfo], targets: Mapping[str, tuple[int, int]]
-) -> tuple[_Prefix, dict[str, str]]:
-    """The prefix under which every pair finds its module, and module -> name in the adapter."""
-    best: tuple[_Prefix, dict[str, str]] = (_SAME, {})
-    for prefix in _PREFIXES:
-        renamed = {_swap(name, *prefix): name for name in pairs}
-        found = {module: name for module, name in renamed.items() if module in targets}
-        if len(found) == len(pairs):
-            return prefix, found
-        if len(found) > len(best[1]):
-            best = (prefix, found)
-    matched = set(best[1].values())
-    lost = [pair for name, pair in sorted(pairs.items()) if name not in matched]
-    raise UnmatchedTensors("the base model has no such modules", _keys(lost), 2 * len(matched))
+def _map_names(adapter: Adapter, targets: BaseTargets) -> tuple[Renaming, _Renamed]:
+    """The renaming under which every name of the adapter is a module of the base, and what it gives."""
+    known = {*targets.linear, *targets.norms, targets.embedding}
+    renaming = find_renaming(adapter.modules, known, targets.embedding)
+    renamed: dict[str, str] = {}
+    lost: list[str] = []
+    for name in sorted(adapter.modules):
+        module = renaming.to_base(name)
+        if module not in known or renamed.setdefault(module, name) != name:
+            lost.append(name)
+    if lost:
+        _refuse_saved(adapter, lost)
+        matched = sum(len(adapter.modules[name]) for name in renamed.values())
+        raise UnmatchedTensors("the base model has no such modules", _keys(adapter, lost), matched)
+    return renaming, renamed
 
 
-def _swap(name: str, old: str, new: str) -> str:
-    return new + name[len(old) :] if name.startswith(old) else name
+def _refuse_saved(adapter: Adapter, lost: list[str]) -> None:
+    """Modules that were trained whole, such as a classifier, are told as what they are."""
+    saved = [
+        name for name in lost if _OWN.issuperset(adapter.modules[name]) and is_saved(adapter.config, name)
+    ]
+    if len(saved) == len(lost):
+        raise UnsupportedFeature("modules_to_save", saved, "it may name lm_head, norms and the token table")
 
 
-def _check_targets(
-    adapter: Adapter, targets: Mapping[str, tuple[int, int]], prefix: _Prefix, renamed: Mapping[str, str]
-) -> None:
-    """The modules that the config targets and those that have tensors must be the same."""
-    expected = {
-        module
-        for module in targets
-        if is_targeted(adapter.config, renamed.get(module) or _swap(module, prefix[1], prefix[0]))
-    }
-    extra = [adapter.pairs[name] for module, name in sorted(renamed.items()) if module not in expected]
+def _told(parts: Parts, required: frozenset[Part], table: bool) -> Parts:
+    """Unless it was to be saved, the weight of a table is a copy of the base's, as PEFT adds on its own."""
+    if not table or Part.WEIGHT in required or Part.WEIGHT not in parts or Part.BASE_WEIGHT in parts:
+        return parts
+    return {Part.BASE_WEIGHT if part is Part.WEIGHT else part: tensor for part, tensor in parts.items()}
+
+
+def _check_presence(found: Mapping[str, Parts], asked: Asked) -> None:
+    extra = [
+        tensor.name
+        for module, parts in found.items()
+        for part, tensor in parts.items()
+        if part not in asked.required[module] | asked.allowed[module]
+    ]
     if extra:
-        matched = 2 * (len(renamed) - len(extra))
-        raise UnmatchedTensors("adapter_config.json does not target these modules", _keys(extra), matched)
-    if missing := sorted(expected - renamed.keys()):
-        raise MissingTensors(missing)
+        matched = sum(map(len, found.values())) - len(extra)
+        reason = "adapter_config.json does not target these modules, or not with such tensors"
+        raise UnmatchedTensors(reason, extra, matched)
+    missing = [
+        f"{module}.{part}"
+        for module, parts in asked.required.items()
+        for part in sorted(parts - found.get(module, {}).keys())
+    ]
+    if missing:
+        raise MissingTensors(sorted(missing))
 
 
-def is_targeted(config: AdapterConfig, module: str) -> bool:
-    """Whether PEFT would put LoRA on a linear layer of this name (the name in the model that was trained)."""
-    if _is_excluded(config, module):
-        return False
-    if config.target_modules == ALL_LINEAR:
-        return module.rpartition(".")[2] != _OUTPUT_LAYER
-    if isinstance(config.target_modules, str):
-        return compile_pattern("target_modules", config.target_modules).fullmatch(module) is not None
-    if module in config.target_modules:
-        return True
-    return _ends_with_any(module, config.target_modules) and _in_layers(config, module)
+def _matched(config: AdapterConfig, name: str, parts: Parts, token_ids: tuple[int, ...]) -> MatchedModule:
+    if Part.A not in parts and Part.EMBEDDING_A not in parts:
+        return MatchedModule(parts, 0, 1.0, token_ids)
+    return MatchedModule(parts, config.rank_of(name), config.scale_of(name), token_ids)
 
 
-def _is_excluded(config: AdapterConfig, module: str) -> bool:
-    if isinstance(config.exclude_modules, str):
-        return compile_pattern("exclude_modules", config.exclude_modules).fullmatch(module) is not None
-    return module in config.exclude_modules or _ends_with_any(module, config.exclude_modules)
-
-
-def _ends_with_any(module: str, names: Collection[str]) -> bool:
-    return any(module.endswith(f".{name}") for name in names)
-
-
-def _in_layers(config: AdapterConfig, module: str) -> bool:
-    """layers_to_transform looks at the first number after layers_pattern, or after any name without one."""
-    if config.layers_to_transform is None:
-        return True
-    for name in config.layers_pattern:
-        found = compile_layers(name).match(module)
-        if found:
-            return int(found["number"]) in config.layers_to_transform
-    if config.layers_pattern:
-        return False
-    found = _LAYER_NUMBER.match(module)
-    return found is not None and int(found["number"]) in config.layers_to_transform
-
-
-def _match(config: AdapterConfig, name: str, pair: PairInfo, size: tuple[int, int]) -> MatchedModule:
-    rank, (outputs, inputs) = config.rank_of(name), size
-    for tensor, expected in ((pair.a, (rank, inputs)), (pair.b, (outputs, rank))):
-        if tensor.shape != expected:
-            raise WrongShape(tensor.name, expected, tensor.shape)
-    return MatchedModule(pair, rank, config.scale_of(name))
-
-
-def _keys(pairs: Collection[PairInfo]) -> list[str]:
-    return [tensor.name for pair in pairs for tensor in (pair.a, pair.b)]
+def _keys(adapter: Adapter, names: Collection[str]) -> list[str]:
+    return [tensor.name for name in names for tensor in adapter.modules[name].values()]

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from lora.adapter_files import OPTIONAL_FILES
 from lora.errors import AdapterNotFound, AdapterPathRefused
 from lora.peft_config import CONFIG_FILE, WEIGHTS_FILE
 
@@ -27,11 +28,11 @@ def resolve_adapter_path(path: str, roots: Sequence[Path]) -> Path:
     folder = next((candidate for candidate in inside if candidate.is_dir()), None)
     if folder is None:
         raise AdapterNotFound(path, "the folder")
-    for name in (CONFIG_FILE, WEIGHTS_FILE):
+    for name in (CONFIG_FILE, WEIGHTS_FILE, *OPTIONAL_FILES):
         file = _real(folder / name)
         if file is None or not _is_inside(file, real_roots):
             raise AdapterPathRefused(path)
-        if not file.is_file():
+        if name not in OPTIONAL_FILES and not file.is_file():
             raise AdapterNotFound(path, name)
     return folder
 

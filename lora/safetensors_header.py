@@ -12,9 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from lora.errors import InvalidWeights, LimitExceeded
+from lora.file_access import accessing, each_name_once
 from lora.limits import Limits
 
 _LENGTH_BYTES = 8
+_NAME_LENGTH = 512
+_MOST_DIMENSIONS = 8
+_MOST = (1 << 63) - 1
 _ITEM_BYTES = {"F32": 4, "F16": 2, "BF16": 2}
 
 
@@ -30,7 +34,12 @@ class TensorInfo:
 
 
 def read_header(path: Path, limits: Limits) -> dict[str, TensorInfo]:
-    """Tensors by name. Raises InvalidWeights for a damaged file, LimitExceeded for one too large."""
+    """Tensors by name. Raises InvalidWeights (damaged), LimitExceeded (too large), or as accessing() does."""
+    with accessing(path):
+        return _read(path, limits)
+
+
+def _read(path: Path, limits: Limits) -> dict[str, TensorInfo]:
     file_bytes = path.stat().st_size
     if file_bytes > limits.weights_bytes:
         raise LimitExceeded("size of adapter_model.safetensors in bytes", file_bytes, limits.weights_bytes)
@@ -43,7 +52,7 @@ def read_header(path: Path, limits: Limits) -> dict[str, TensorInfo]:
         if length > limits.header_bytes:
             raise LimitExceeded("size of the safetensors header in bytes", length, limits.header_bytes)
         entries = _parse_json(file.read(length))
-    entries.pop("__metadata__", None)
+    _check_metadata(entries.pop("__metadata__", {}))
     if len(entries) > limits.tensors:
         raise LimitExceeded("number of tensors", len(entries), limits.tensors)
     data_start = _LENGTH_BYTES + length
@@ -54,22 +63,22 @@ def read_header(path: Path, limits: Limits) -> dict[str, TensorInfo]:
 
 def _parse_json(raw: bytes) -> dict[str, Any]:
     try:
-        header = json.loads(raw, object_pairs_hook=_no_duplicates)
+        header = json.loads(raw, object_pairs_hook=each_name_once)
     except (ValueError, RecursionError) as error:
-        raise InvalidWeights("the header is not JSON") from error
+        raise InvalidWeights(f"the header is not JSON: {error}") from error
     if not isinstance(header, dict):
         raise InvalidWeights("the header is not a JSON object")
     return header
 
 
-def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    result = dict(pairs)
-    if len(result) != len(pairs):
-        raise InvalidWeights("a name occurs twice in the header")
-    return result
+def _check_metadata(value: object) -> None:
+    if not isinstance(value, dict) or not all(isinstance(entry, str) for entry in value.values()):
+        raise InvalidWeights("the header's __metadata__ is not an object of texts")
 
 
 def _tensor(name: str, entry: object, data_start: int) -> TensorInfo:
+    if not (0 < len(name) <= _NAME_LENGTH and name.isascii() and name.isprintable()):
+        raise InvalidWeights(f"a tensor's name is not 1 to {_NAME_LENGTH} printable ASCII characters")
     if not isinstance(entry, dict):
         raise InvalidWeights("damaged header entry", [name])
     dtype = entry.get("dtype")
@@ -85,7 +94,9 @@ def _tensor(name: str, entry: object, data_start: int) -> TensorInfo:
 
 
 def _naturals(value: object) -> list[int] | None:
-    if not isinstance(value, list) or not all(type(item) is int and item >= 0 for item in value):
+    if not isinstance(value, list) or len(value) > _MOST_DIMENSIONS:
+        return None
+    if not all(type(item) is int and 0 <= item <= _MOST for item in value):
         return None
     return value
 

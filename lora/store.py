@@ -9,7 +9,15 @@ from typing import Protocol
 
 from lora.errors import DamagedCopy, LoraError, NotInStore
 from lora.folders import copy_adapter, is_complete, move_aside, publish, remove, staging_folder
-from lora.format import DEFAULT_LIMITS, Limits, check_digest, is_digest, read_adapter
+from lora.format import (
+    DEFAULT_LIMITS,
+    Limits,
+    adapter_files,
+    check_digest,
+    is_digest,
+    present_files,
+    read_adapter,
+)
 
 _SCHEME = "sha256:"
 
@@ -43,7 +51,7 @@ class AdapterStore(Protocol):
 class FileStore:
     """A store in a folder of a file system.
 
-    adapters/<hex>/             the two files and a marker, renamed into place when on disk
+    adapters/<hex>/             the files of one adapter and a marker, renamed into place when on disk
     quarantine/<hex>-<random>/  copies whose bytes were wrong
 
     A local folder that fetch() copies into keeps its own quarantine/ beside the adapters.
@@ -58,7 +66,7 @@ class FileStore:
         if self.exists(digest):
             return digest
         with staging_folder(self._adapters) as staged:
-            copy_adapter(folder, staged)
+            copy_adapter(folder, staged, adapter_files(folder, self._limits))
             digest = read_adapter(staged, limits=self._limits).digest
             publish(staged, self._place(digest))
         return digest
@@ -73,7 +81,7 @@ class FileStore:
             raise NotInStore(digest)
         with staging_folder(into) as staged:
             try:
-                copy_adapter(self._place(digest), staged)
+                copy_adapter(self._place(digest), staged, present_files(self._place(digest)))
             except FileNotFoundError as error:
                 raise NotInStore(digest) from error
             if (found := self._found(staged)) != digest:

@@ -52,7 +52,7 @@ class CandidateReader:
         model = self._base_of(body, adapter)
         report = check_against(
             adapter,
-            model.spec.adapter_targets.linear,
+            model.spec.adapter_targets,
             base_digest=self._base_digest(model),
             base_names=(model.name, str(model.config.folder), *model.config.aliases),
             max_rank=model.config.engine.max_lora_rank,

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 
 from engine.async_engine import AsyncEngine
+from engine.base_tensors import BaseTensors
 from engine.config import EngineConfig
 from engine.modelspec import read_spec
 from engine.records import TokenEvent
@@ -61,7 +62,8 @@ def _with_threads(engine: EngineConfig) -> EngineConfig:
 def _loader(config: AppConfig, model: ModelConfig) -> AdapterLoader:
     """Reads and hashes the base model's files, so a thread calls it."""
     base = BaseModel(
-        targets=read_spec(model.folder).adapter_targets.linear,
+        targets=read_spec(model.folder).adapter_targets,
+        tensors=BaseTensors(model.folder),
         digest=base_digest(model.folder),
         names=(model.name, str(model.folder), *model.aliases),
     )

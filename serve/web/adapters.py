@@ -89,12 +89,8 @@ def _told(loaded: Loaded) -> dict[str, Any]:
         "id": loaded.name,
         "digest": adapter.digest,
         "base_model": loaded.candidate.model.name,
-        "base_match": report.base_match,
         "pinned": loaded.pinned,
         "rank": adapter.rank,
-        "bytes": adapter.bytes,
-        "matched_modules": list(report.modules),
-        "mapped_prefix": report.mapped_prefix,
-        "warnings": list(report.warnings),
+        **report.summary(),
         "replicas": loaded.replicas,
     }

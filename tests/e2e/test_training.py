@@ -64,7 +64,7 @@ def test_two_steps_leave_an_adapter_that_fits_the_base(job: Job, smollm: Path, t
     spec = read_spec(smollm)
     report = check_against(
         adapter,
-        spec.adapter_targets.linear,
+        spec.adapter_targets,
         base_digest=job.base_digest,
         base_names=("smollm2-135m",),
         max_rank=64,

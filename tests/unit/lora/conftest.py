@@ -4,7 +4,7 @@ import asyncio
 import json
 import shutil
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,9 @@ from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from engine.adapter_targets import AdapterTargets
 from engine.adapter_weights import AdapterWeights, LoraPair
+from engine.base_tensors import BaseTensors
 from engine.errors import AdapterInUse, UnknownAdapter
 from engine.fake_runner import FakeWeights
 from engine.modelspec import read_spec
@@ -66,8 +68,13 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def targets(tiny_model: Path) -> Mapping[str, tuple[int, int]]:
-    return read_spec(tiny_model).adapter_targets.linear
+def targets(tiny_model: Path) -> AdapterTargets:
+    return read_spec(tiny_model).adapter_targets
+
+
+@pytest.fixture(scope="session")
+def base(tiny_model: Path) -> BaseTensors:
+    return BaseTensors(tiny_model)
 
 
 @pytest.fixture(scope="session")

@@ -1,12 +1,14 @@
 """From a digest in a store to weights for one base model."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from engine.adapter_targets import AdapterTargets
+from engine.base_tensors import BaseTensors
 from lora.errors import NotInStore, WrongBase
 from lora.loader import AdapterLoader, BaseModel
 from lora.local_disk import LocalDisk
@@ -21,11 +23,11 @@ def store(tmp_path: Path) -> FileStore:
 
 
 @pytest.fixture
-def loader(store: FileStore, tmp_path: Path, targets: Mapping[str, tuple[int, int]]) -> Make:
+def loader(store: FileStore, tmp_path: Path, targets: AdapterTargets, base: BaseTensors) -> Make:
     def make(*names: str) -> AdapterLoader:
-        base = BaseModel(targets=targets, digest="sha256:" + "b" * 64, names=names)
+        model = BaseModel(targets=targets, tensors=base, digest="sha256:" + "b" * 64, names=names)
         disk = LocalDisk(store, tmp_path / "cache", 1 << 30)
-        return AdapterLoader(disk, base, max_rank=64, dtype=torch.bfloat16)
+        return AdapterLoader(disk, model, max_rank=64, dtype=torch.bfloat16)
 
     return make
 

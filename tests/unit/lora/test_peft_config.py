@@ -11,21 +11,13 @@ from lora.errors import InvalidConfig, UnsupportedFeature
 from lora.format import read_adapter
 
 UNSUPPORTED: list[tuple[str, Any]] = [
-    ("use_dora", True),
-    ("bias", "lora_only"),
-    ("bias", "all"),
-    ("lora_bias", True),
-    ("modules_to_save", ["lm_head"]),
-    ("trainable_token_indices", [1, 2]),
     ("target_parameters", ["mlp.experts.gate_up_proj"]),
     ("layer_replication", [[0, 2], [1, 3]]),
-    ("alora_invocation_tokens", [5]),
     ("use_qalora", True),
     ("use_bdlora", {"nblocks": 2}),
     ("kasa_config", {"beta": 1}),
     ("monteclora_config", {"mc_samples": 1}),
     ("arrow_config", {"top_k": 1}),
-    ("ensure_weight_tying", True),
     ("megatron_config", {"x": 1}),
     ("init_lora_weights", "pissa"),
     ("init_lora_weights", "pissa_niter_4"),

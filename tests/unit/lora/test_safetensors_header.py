@@ -38,7 +38,7 @@ def _header(entries: str, data: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("entries", "message"),
     [
-        ('{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"a":{}}', "a name occurs twice"),
+        ('{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"a":{}}', "the name 'a' occurs twice"),
         ('{"a":5}', "damaged header entry: a"),
         ('{"a":{"dtype":"F32","shape":[-1],"data_offsets":[0,4]}}', "damaged header entry: a"),
         ('{"a":{"dtype":"F32","shape":[1],"data_offsets":[0]}}', "damaged header entry: a"),
