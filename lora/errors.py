@@ -24,6 +24,8 @@ LoraError
 │   ├── InvalidDigest         not "sha256:" and 64 hexadecimal digits
 │   ├── NotInStore            no complete copy under this digest
 │   └── DamagedCopy           the bytes do not have the digest they are filed under
+├── AdapterOverBudget         it takes more memory than all adapters together may
+├── PinsFillBudget            one more pinned adapter would leave no memory for others
 ├── StopsUnusable             the file of the local kill switch cannot be read or written
 └── ResidencyClosed           the replica is shutting down
 
@@ -242,6 +244,28 @@ class DamagedCopy(StoreError):
     def __init__(self, digest: str, found: str) -> None:
         self.digest, self.found = digest, found
         super().__init__(f"the stored copy of {digest} is damaged ({found}); it is quarantined")
+
+
+class AdapterOverBudget(LoraError):
+    """The adapter could not be in memory even alone with those that are pinned."""
+
+    def __init__(self, digest: str, needed: int, allowed: int) -> None:
+        self.digest, self.needed, self.allowed = digest, needed, allowed
+        super().__init__(
+            f"adapter {digest} takes {needed} bytes in memory, allowed: {allowed}, "
+            "which adapter_bytes leaves beside pinned adapters"
+        )
+
+
+class PinsFillBudget(LoraError):
+    """Pinned adapters would leave no room to load any other."""
+
+    def __init__(self, digest: str, needed: int, pinned: int, budget: int) -> None:
+        self.digest, self.needed, self.pinned, self.budget = digest, needed, pinned, budget
+        super().__init__(
+            f"adapter {digest} takes {needed} bytes and is not pinned: {pinned} are, of {budget} for all "
+            "adapters, and one more of its size has to fit beside; unpin another, or raise adapter_bytes"
+        )
 
 
 class StopsUnusable(LoraError):

@@ -10,7 +10,7 @@ from engine.adapter_weights import AdapterWeights
 from lora.base_copies import repeated
 from lora.errors import AdapterNotFound
 from lora.format import DEFAULT_LIMITS, Adapter, Limits, MatchReport, check_against, read_adapter
-from lora.local_disk import LocalDisk
+from lora.local_disk import LocalCopy, LocalDisk
 from lora.targets import BaseTargets
 from lora.tensor_reader import BaseReader
 from lora.weights import load_weights
@@ -33,6 +33,11 @@ class Fitted:
     adapter: Adapter
     report: MatchReport
     nbytes: int
+    loader: "AdapterLoader"
+
+    def read(self) -> AdapterWeights:
+        """Its weights, ready for the engine. Raises what the store and load_weights raise."""
+        return self.loader.read(self)
 
 
 class AdapterLoader:
@@ -50,10 +55,6 @@ class AdapterLoader:
         self._disk, self._base = disk, base
         self._max_rank, self._dtype, self._limits = max_rank, dtype, limits
 
-    def load(self, digest: str, *, force: bool = False) -> AdapterWeights:
-        """Both steps. Raises what they raise."""
-        return self.read(self.fit(digest, force=force))
-
     def fit(self, digest: str, *, force: bool = False) -> Fitted:
         """Fetch an adapter and match it with the base. `force` accepts an adapter of another base.
 
@@ -65,7 +66,7 @@ class AdapterLoader:
             return self._fit(digest, force)
 
     def read(self, fitted: Fitted) -> AdapterWeights:
-        """Its weights, ready for the engine. Raises what the store and load_weights raise."""
+        """See Fitted.read."""
         digest = fitted.adapter.digest
         with self._disk.reading(digest):
             try:
@@ -84,6 +85,10 @@ class AdapterLoader:
         """Remove the local copy; the store keeps its own."""
         self._disk.forget(digest)
 
+    def copies(self) -> dict[str, LocalCopy]:
+        """What the local disk has, by digest."""
+        return self._disk.copies()
+
     def _fit(self, digest: str, force: bool) -> Fitted:
         with self._disk.reading(digest):
             folder = self._disk.fetch(digest)
@@ -96,8 +101,9 @@ class AdapterLoader:
             max_rank=self._max_rank,
             force=force,
         )
-        elements = sum(prod(tensor.shape) for tensor in adapter.tensors.values())
-        return Fitted(adapter, report, elements * self._dtype.itemsize)
+        kept = adapter.tensors.keys() - {tensor.name for tensor in report.copies}
+        elements = sum(prod(adapter.tensors[name].shape) for name in kept)
+        return Fitted(adapter, report, elements * self._dtype.itemsize, self)
 
     def _read(self, fitted: Fitted) -> AdapterWeights:
         return load_weights(

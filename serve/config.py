@@ -37,8 +37,8 @@ class AppConfig:
     adapter_roots: folders from which the admin API may load. admin_key None leaves the admin API open.
     require_api_key: answer only requests that carry a key of the database.
     gateways: gateway processes, all listening on (host, port).
-    max_body_bytes, spool_bytes, host_cache_bytes: upper bounds in bytes. adapter_disk_bytes: the same, of the
-        local copies; those unused for longest are removed.
+    max_body_bytes, spool_bytes: upper bounds in bytes. adapter_disk_bytes: the same, of local copies of
+        adapters; those unused for longest are removed.
     drain_s: how long a stopping gateway or replica lets its streams finish, in seconds.
     """
 
@@ -55,7 +55,6 @@ class AppConfig:
     gateways: int = 1
     max_body_bytes: int = 4 << 20
     spool_bytes: int = 1 << 30
-    host_cache_bytes: int = 1 << 30
     adapter_disk_bytes: int = 32 << 30
     drain_s: float = 5.0
 

@@ -283,6 +283,8 @@ TABLE: dict[type[Exception], Row] = {
     lora.errors.InvalidDigest: _INTERNAL,
     lora.errors.NotInStore: _busy("adapter_unavailable"),
     lora.errors.DamagedCopy: _busy("adapter_unavailable"),
+    lora.errors.AdapterOverBudget: _bad("adapter_too_large"),
+    lora.errors.PinsFillBudget: _bad("pins_fill_memory", 409),
     lora.errors.StopsUnusable: _INTERNAL,
     lora.errors.ResidencyClosed: _busy("replica_stopping"),
     db.errors.DatabaseAway: _busy("database_unavailable"),

@@ -21,6 +21,7 @@ _ELSEWHERE = {
     "waiting": 0,
     "pinned": False,
     "last_use": None,
+    "load_seconds": None,
 }
 
 Residents = Mapping[str, Mapping[str, Any]]

@@ -1,21 +1,25 @@
 """What a replica does with a request: pin its adapter, give it to the engine, send its events back.
 
 Who frees what: a request's pin is released when the engine reports its last event, or when adding it fails;
-until then its adapter keeps its slot. Knows no HTTP and no Ray.
+until then its adapter stays in memory. Knows no HTTP and no Ray.
 """
 
 import asyncio
 import contextlib
-import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from typing import Any, Protocol
 
 from engine.records import EngineStats, Request, TokenEvent
+from lora.ports import ResidentAdapter
 from lora.residency import Residency
 from lora.residents import Pin
 from serve.errors import LinkProtocolError
 from serve.kept_adapters import KeptAdapters
 from serve.link import LinkServer
+
+FREE_S = 5.0
+"""How long the answer to an unload waits for an adapter that no request uses; it takes a step or two."""
 
 
 class RequestEngine(Protocol):
@@ -36,7 +40,6 @@ class Worker:
         self._residency = residency
         self._kept = KeptAdapters(residency)
         self._pins: dict[str, Pin] = {}
-        self._used: dict[str, float | None] = {}
         self._adding: dict[str, asyncio.Task[Any]] = {}
         self._unloads: set[asyncio.Task[int]] = set()
         self.server: LinkServer | None = None
@@ -49,7 +52,6 @@ class Worker:
         try:
             if request.adapter is not None:
                 self._pins[request.id] = await self._residency.acquire(request.adapter, force=force)
-                self._used[request.adapter] = time.time()
             await self._engine.add(request)
         except asyncio.CancelledError:
             # Only abort() cancels: the engine may have the request already, then its last event ends it.
@@ -78,35 +80,25 @@ class Worker:
                 self._release(event.request_id)
 
     async def call(self, method: str, args: list[Any]) -> Any:
-        """Control calls: load (wait until ready), unload (begin to), keep (what is pinned), adapters."""
+        """Control calls: load, unload, keep (what is pinned), prefetch, adapters. Raises what went wrong."""
         match method, args:
             case "load", [str(digest), bool(force)]:
                 return await self._load(digest, force)
             case "unload", [str(digest)]:
-                return self._unload(digest)
+                return await self._unload(digest)
             case "keep", [int(epoch), dict(wanted)]:
                 return await self._kept.keep(epoch, wanted)
+            case "prefetch", [str(digest), bool(force)]:
+                self._residency.prefetch(digest, force=force)
             case "adapters", []:
-                return self.adapters()
+                return _by_digest(await self._residency.listing())
             case _:
                 raise LinkProtocolError(f"unknown call {method!r} with {len(args)} arguments")
+        return None
 
     def adapters(self) -> Mapping[str, Mapping[str, Any]]:
-        """digest -> what is known of it here. Sizes in bytes; `last_use` (by a request) in Unix seconds."""
-        residents = self._residency.snapshot()
-        self._used = {item.digest: self._used.get(item.digest) for item in residents}
-        return {
-            item.digest: {
-                "state": item.state,
-                "slot": item.slot,
-                "bytes": item.device_bytes + item.host_bytes,
-                "pins": item.pins - (item.digest in self._kept),
-                "waiting": item.waiting,
-                "pinned": item.digest in self._kept,
-                "last_use": self._used[item.digest],
-            }
-            for item in residents
-        }
+        """digest -> what is known of it here, of those in memory or on their way there."""
+        return _by_digest(self._residency.snapshot())
 
     async def close(self) -> None:
         """Give up the unloads that still wait."""
@@ -115,21 +107,33 @@ class Worker:
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.gather(*self._unloads, return_exceptions=True)
 
-    async def _load(self, digest: str, force: bool) -> Mapping[str, Any]:
-        pin = await self._residency.acquire(digest, force=force)
+    async def _load(self, digest: str, force: bool) -> Any:
+        """Answer once the adapter is ready in memory, with its line of the listing."""
+        pin = await self._residency.acquire(digest, force=force, stay=True)
         try:
             return self.adapters()[digest]
         finally:
             self._residency.release(pin)
 
-    def _unload(self, digest: str) -> dict[str, int]:
-        """Free the adapter once its last request has ended; nobody waits for that. Returns what will go."""
-        now = self.adapters().get(digest, {"bytes": 0, "pins": 0})
+    async def _unload(self, digest: str) -> Mapping[str, int]:
+        """Free the adapter once its last request has ended, for which nobody waits.
+
+        bytes: freed, or that will be. requests: those that have to end before.
+        """
+        row = self._residency.row(digest)
         task = asyncio.get_running_loop().create_task(self._residency.unload(digest))
         self._unloads.add(task)
         task.add_done_callback(self._unloads.discard)
-        return {"bytes": now["bytes"], "requests": now["pins"]}
+        if row is not None and row.pins + row.waiting:
+            return {"bytes": row.bytes, "requests": row.pins + row.waiting}
+        await asyncio.wait({task}, timeout=FREE_S)
+        return {"bytes": task.result() if task.done() else 0, "requests": 0}
 
     def _release(self, request_id: str) -> None:
         if pin := self._pins.pop(request_id, None):
             self._residency.release(pin)
+
+
+def _by_digest(rows: Iterable[ResidentAdapter]) -> dict[str, dict[str, Any]]:
+    plain = [asdict(row) for row in rows]
+    return {row.pop("digest"): row for row in plain}

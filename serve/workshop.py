@@ -13,6 +13,7 @@ import torch
 from engine.async_engine import AsyncEngine
 from engine.base_tensors import BaseTensors
 from engine.config import EngineConfig
+from engine.memory import adapter_budget
 from engine.modelspec import read_spec
 from engine.records import TokenEvent
 from lora.format import base_digest
@@ -42,12 +43,8 @@ async def furnish(config: AppConfig, model: ModelConfig) -> Parts:
         worker.sink(events)
 
     engine = AsyncEngine(settings, sink)
-    residency = Residency(
-        engine,
-        await asyncio.to_thread(_loader, config, model),
-        num_slots=settings.adapter_slots,
-        host_bytes=config.host_cache_bytes,
-    )
+    loader = await asyncio.to_thread(_loader, config, model)
+    residency = Residency(engine, loader, budget=adapter_budget(settings, read_spec(model.folder)))
     worker = Worker(engine, residency)
     return Parts(engine, residency, worker)
 

@@ -33,7 +33,6 @@ import db.registry
 from db import migrate
 from db.database import Database
 from db.embedded import EmbeddedPostgres
-from engine.adapter_weights import AdapterWeights
 from engine.async_engine import AsyncEngine
 from engine.config import EngineConfig
 from engine.engine import Engine
@@ -47,6 +46,7 @@ from serve.gateway import Gateway
 from serve.link import LinkServer
 from serve.web.app import make_app
 from serve.worker import Worker
+from tests.unit.lora.fakes import FakeFit, FakeSource
 
 BASE = "base"
 BASE_DIGEST = "sha256:" + "ab" * 32
@@ -93,21 +93,15 @@ def _stand_in(byte: int) -> str:
     return chr(byte) if byte in printable else chr(256 + others.index(byte))
 
 
-class FakeLoader:
-    """Weights are their digest; `refusal` is raised instead while it is set."""
+class FakeLoader(FakeSource):
+    """`refusal` is raised for every adapter while it is set."""
 
-    def __init__(self) -> None:
-        self.refusal: Exception | None = None
-        self.loads: list[str] = []
+    refusal: Exception | None = None
 
-    def load(self, digest: str, *, force: bool) -> AdapterWeights:
-        self.loads.append(digest)
+    def fit(self, digest: str, *, force: bool) -> FakeFit:
         if self.refusal is not None:
             raise self.refusal
-        return AdapterWeights(digest, {})
-
-    def forget(self, digest: str) -> None:
-        pass
+        return super().fit(digest, force=force)
 
 
 class Replica:
@@ -117,7 +111,7 @@ class Replica:
         self.runner = FakeRunner(num_blocks=256, model_len=MODEL_LEN, vocab_size=SHAPE["vocab_size"])
         self.engine = AsyncEngine(settings, self._events, make_engine=self._make_engine)
         self.loader = FakeLoader()
-        self.residency = Residency(self.engine, self.loader, num_slots=settings.adapter_slots)
+        self.residency = Residency(self.engine, self.loader, budget=1 << 20)
         self.worker = Worker(self.engine, self.residency)
         self.server = LinkServer(self.worker, TOKEN)
         self.worker.server = self.server

@@ -1,11 +1,10 @@
-"""Adapters made by PEFT on a tiny random Llama, and a residency on an engine without a model."""
+"""Adapters made by PEFT on a tiny random Llama."""
 
-import asyncio
 import json
 import shutil
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +15,10 @@ from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from engine.adapter_targets import AdapterTargets
-from engine.adapter_weights import AdapterWeights, LoraPair
 from engine.base_tensors import BaseTensors
-from engine.errors import AdapterInUse, UnknownAdapter
-from engine.fake_runner import FakeWeights
 from engine.modelspec import read_spec
-from engine.ports import PreparedAdapter
-from lora.errors import NotInStore
-from lora.residency import Residency
 
 BASE_NAME = "tiny"
-SIZE = 64  # bytes of each fake adapter
-FOREVER_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -139,93 +130,3 @@ def edit_tensors() -> Callable[[Path, ChangeTensors], None]:
         save_file({name: value.contiguous() for name, value in change(load_file(path)).items()}, path)
 
     return edit
-
-
-def _weights(digest: str) -> AdapterWeights:
-    return AdapterWeights(digest, {"m": LoraPair(torch.zeros(1, 8), torch.zeros(8, 1), 1.0)})
-
-
-@dataclass
-class FakeEngine:
-    """Slots without a model. `busy`: digests it will not unload yet. `fail`: error of the next load."""
-
-    num_slots: int
-    loaded: set[str] = field(default_factory=set)
-    loads: list[str] = field(default_factory=list)
-    busy: set[str] = field(default_factory=set)
-    fail: Exception | None = None
-    refusals: int = 0
-
-    def prepare_adapter(self, weights: AdapterWeights) -> FakeWeights:
-        return FakeWeights(weights.digest)
-
-    async def add_adapter(self, prepared: PreparedAdapter) -> None:
-        await asyncio.sleep(0)
-        if self.fail is not None:
-            error, self.fail = self.fail, None
-            raise error
-        assert len(self.loaded) < self.num_slots
-        self.loads.append(prepared.digest)
-        self.loaded.add(prepared.digest)
-
-    async def remove_adapter(self, digest: str) -> int:
-        await asyncio.sleep(0)
-        if digest in self.busy:
-            self.refusals += 1
-            raise AdapterInUse(digest, 1)
-        if digest not in self.loaded:
-            raise UnknownAdapter(digest, self.loaded)
-        self.loaded.remove(digest)
-        return SIZE
-
-
-@dataclass
-class FakeLoader:
-    """Counts loads; knows every digest but those in `absent`."""
-
-    absent: set[str] = field(default_factory=set)
-    loads: list[tuple[str, bool]] = field(default_factory=list)
-    forgotten: list[str] = field(default_factory=list)
-
-    def load(self, digest: str, *, force: bool) -> AdapterWeights:
-        self.loads.append((digest, force))
-        if digest in self.absent:
-            raise NotInStore(digest)
-        return _weights(digest)
-
-    def forget(self, digest: str) -> None:
-        self.forgotten.append(digest)
-
-
-@dataclass
-class Rig:
-    engine: FakeEngine
-    loader: FakeLoader
-    residency: Residency
-
-    async def soon(self, digest: str) -> "asyncio.Task[Any]":
-        """A task that acquires, started and run as far as it gets at once."""
-        task = asyncio.create_task(self.residency.acquire(digest))
-        await self.settle()
-        return task
-
-    async def settle(self) -> None:
-        """Let everything that can happen now happen."""
-        for _ in range(20):
-            await asyncio.sleep(0.001)
-        self.residency.check_integrity()
-
-    def states(self) -> dict[str, str]:
-        return {row.digest: row.state for row in self.residency.snapshot()}
-
-
-@pytest.fixture
-def rig() -> Callable[..., Rig]:
-    def make(num_slots: int = 2, host: int = 4, patience_s: float = FOREVER_S) -> Rig:
-        engine, loader = FakeEngine(num_slots), FakeLoader()
-        residency = Residency(
-            engine, loader, num_slots=num_slots, host_bytes=host * SIZE, patience_s=patience_s
-        )
-        return Rig(engine, loader, residency)
-
-    return make

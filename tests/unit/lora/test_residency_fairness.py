@@ -1,16 +1,15 @@
-"""Who gets a slot when every slot is in use."""
+"""Who gets memory when all of it is in use."""
 
 import asyncio
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 
 from lora.errors import ResidencyClosed
+from tests.unit.lora.fakes import Rig
 
 
-async def test_those_who_wait_for_a_slot_are_served_first_come_first(rig: Callable[..., Any]) -> None:
-    r = rig(num_slots=1)
+async def test_those_who_wait_for_memory_are_served_first_come_first() -> None:
+    r = Rig(room=1)
     pin = await r.residency.acquire("a")
     waiting = [await r.soon(digest) for digest in ("c", "b", "d")]
     assert not any(task.done() for task in waiting)
@@ -18,12 +17,12 @@ async def test_those_who_wait_for_a_slot_are_served_first_come_first(rig: Callab
         r.residency.release(pin)
         pin = await task
         await r.settle()
-    assert r.engine.loads == ["a", "c", "b", "d"]
+    assert r.engine.adds == ["a", "c", "b", "d"]
 
 
-async def test_endless_traffic_on_one_adapter_yields_to_another(rig: Callable[..., Any]) -> None:
-    """One slot, always at least one request on "a": "b" still gets its turn, and "a" gets it back."""
-    r = rig(num_slots=1, patience_s=0.01)
+async def test_endless_traffic_on_one_adapter_yields_to_another() -> None:
+    """Room for one, always at least one request on "a": "b" still gets its turn, and "a" gets it back."""
+    r = Rig(room=1, patience_s=0.01)
     order: list[str] = []
 
     async def use(digest: str, number: int) -> None:
@@ -48,10 +47,8 @@ async def test_endless_traffic_on_one_adapter_yields_to_another(rig: Callable[..
     r.residency.check_integrity()
 
 
-async def test_an_endless_stream_does_not_hold_the_line_while_another_slot_drains(
-    rig: Callable[..., Any],
-) -> None:
-    r = rig(num_slots=2, patience_s=0.005)
+async def test_an_endless_stream_does_not_hold_the_line_while_another_adapter_drains() -> None:
+    r = Rig(room=2, patience_s=0.005)
     endless = await r.residency.acquire("endless")
     short = [await r.residency.acquire("short") for _ in range(2)]
     task = await r.soon("c")
@@ -67,8 +64,8 @@ async def test_an_endless_stream_does_not_hold_the_line_while_another_slot_drain
     r.residency.release(endless)
 
 
-async def test_a_closed_adapter_opens_again_when_nobody_waits(rig: Callable[..., Any]) -> None:
-    r = rig(num_slots=1, patience_s=0.005)
+async def test_a_closed_adapter_opens_again_when_nobody_waits() -> None:
+    r = Rig(room=1, patience_s=0.005)
     pin = await r.residency.acquire("a")
     impatient = await r.soon("b")
     await asyncio.sleep(0.02)
@@ -81,8 +78,8 @@ async def test_a_closed_adapter_opens_again_when_nobody_waits(rig: Callable[...,
         r.residency.release(held)
 
 
-async def test_close_refuses_those_who_wait_and_those_who_come(rig: Callable[..., Any]) -> None:
-    r = rig(num_slots=1)
+async def test_close_refuses_those_who_wait_and_those_who_come() -> None:
+    r = Rig(room=1)
     pin = await r.residency.acquire("a")
     waiting = await r.soon("b")
     unloading = asyncio.create_task(r.residency.unload("a"))

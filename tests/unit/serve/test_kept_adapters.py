@@ -1,75 +1,70 @@
 import asyncio
-from dataclasses import dataclass, field
 
-from lora.errors import NotInStore
+from lora.residency import Residency
 from serve.kept_adapters import KeptAdapters
+from tests.unit.lora.fakes import SIZE, FakeEngine, FakeSource
 
 
-@dataclass(eq=False)
-class Pin:
-    digest: str
+class Bench:
+    def __init__(self) -> None:
+        self.source = FakeSource()
+        self.residency = Residency(FakeEngine(), self.source, budget=4 * SIZE)
+        self.kept = KeptAdapters(self.residency)
+
+    @property
+    def held(self) -> list[str]:
+        return sorted(row.digest for row in self.residency.snapshot() if row.pinned)
 
 
-@dataclass
-class Residency:
-    held: list[str] = field(default_factory=list)
-    missing: set[str] = field(default_factory=set)
-
-    async def acquire(self, digest: str, *, force: bool) -> Pin:
-        await asyncio.sleep(0)
-        if digest in self.missing:
-            raise NotInStore(digest)
-        self.held.append(digest)
-        return Pin(digest)
-
-    def release(self, pin: Pin) -> None:
-        self.held.remove(pin.digest)
-
-
-def bench() -> tuple[Residency, KeptAdapters]:
-    residency = Residency()
-    return residency, KeptAdapters(residency)  # type: ignore[arg-type]  # a stand-in
-
-
-async def test_exactly_what_is_named_is_held() -> None:
-    residency, kept = bench()
-    assert await kept.keep(1, {"a": False, "b": True}) == {}
-    assert sorted(residency.held) == ["a", "b"]
-    assert await kept.keep(2, {"b": True, "c": False}) == {}
-    assert sorted(residency.held) == ["b", "c"]
-    assert "a" not in kept
-    await kept.keep(3, {})
-    assert residency.held == []
+async def test_exactly_what_is_named_is_pinned() -> None:
+    bench = Bench()
+    assert await bench.kept.keep(1, {"a": False, "b": True}) == {}
+    assert bench.held == ["a", "b"]
+    assert sorted(bench.source.fits) == [("a", False), ("b", True)]
+    assert await bench.kept.keep(2, {"b": True, "c": False}) == {}
+    assert bench.held == ["b", "c"]
+    await bench.kept.keep(3, {})
+    assert bench.held == []
 
 
 async def test_an_older_registry_changes_nothing() -> None:
-    residency, kept = bench()
-    await kept.keep(5, {"a": False})
-    await kept.keep(4, {})
-    assert residency.held == ["a"]
+    bench = Bench()
+    await bench.kept.keep(5, {"a": False})
+    await bench.kept.keep(4, {})
+    assert bench.held == ["a"]
 
 
-async def test_two_gateways_at_once_hold_it_once() -> None:
-    residency, kept = bench()
-    await asyncio.gather(*(kept.keep(1, {"a": False}) for _ in range(3)))
-    assert residency.held == ["a"]
+async def test_two_gateways_at_once_load_it_once() -> None:
+    bench = Bench()
+    await asyncio.gather(*(bench.kept.keep(1, {"a": False}) for _ in range(3)))
+    assert (bench.held, bench.source.fits) == (["a"], [("a", False)])
 
 
-async def test_what_is_named_no_more_while_it_loads_is_not_held() -> None:
-    residency, kept = bench()
-    loading = asyncio.create_task(kept.keep(1, {"a": False}))
+async def test_what_is_named_no_more_while_it_loads_is_not_pinned() -> None:
+    bench = Bench()
+    loading = asyncio.create_task(bench.kept.keep(1, {"a": False}))
     await asyncio.sleep(0)
-    await kept.keep(2, {})
+    await bench.kept.keep(2, {})
     await loading
-    assert residency.held == []
+    assert bench.held == []
 
 
-async def test_what_cannot_be_loaded_is_told_and_tried_again() -> None:
-    residency, kept = bench()
-    residency.missing = {"a"}
-    failures = await kept.keep(1, {"a": False, "b": False})
-    assert list(failures) == ["a"]
-    assert residency.held == ["b"]
-    residency.missing = set()
-    assert await kept.keep(1, {"a": False, "b": False}) == {}
-    assert sorted(residency.held) == ["a", "b"]
+async def test_what_was_unloaded_and_is_still_named_is_pinned_again() -> None:
+    bench = Bench()
+    await bench.kept.keep(1, {"a": False})
+    await bench.residency.unload("a")
+    assert bench.held == []
+    await bench.kept.keep(1, {"a": False})
+    assert bench.held == ["a"]
+
+
+async def test_what_cannot_be_loaded_or_pinned_is_told_and_tried_again() -> None:
+    bench = Bench()
+    bench.source.absent = {"a"}
+    failures = await bench.kept.keep(1, {digest: False for digest in "abcde"})
+    assert (len(failures), len(bench.held)) == (2, 3)
+    assert "not in the store" in failures["a"]
+    assert any("is not pinned" in why for why in failures.values())
+    bench.source.absent = set()
+    assert await bench.kept.keep(1, {"a": False, "b": False}) == {}
+    assert bench.held == ["a", "b"]

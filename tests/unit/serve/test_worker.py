@@ -3,22 +3,21 @@ from typing import Any
 
 import pytest
 
-from engine.adapter_weights import AdapterWeights
-from engine.fake_runner import FakeWeights
-from engine.ports import PreparedAdapter
 from engine.records import EngineStats, Request, SamplingParams, TokenEvent
 from lora.residency import Residency
 from serve.errors import LinkProtocolError
 from serve.worker import Worker
+from tests.unit.lora.fakes import SIZE, FakeEngine, FakeSource
 
 DIGEST = "sha256:" + "d" * 64
 
 
-class Engine:
+class Engine(FakeEngine):
     """Writes down what it is told."""
 
     def __init__(self) -> None:
-        self.added: list[str] = []
+        super().__init__()
+        self.requests: list[str] = []
         self.aborted: list[str] = []
         self.refusal: Exception | None = None
         self.stuck = False
@@ -28,7 +27,7 @@ class Engine:
             await asyncio.Event().wait()
         if self.refusal is not None:
             raise self.refusal
-        self.added.append(request.id)
+        self.requests.append(request.id)
 
     def abort(self, request_id: str) -> None:
         self.aborted.append(request_id)
@@ -36,32 +35,11 @@ class Engine:
     def stats(self) -> EngineStats:
         return EngineStats()
 
-    def prepare_adapter(self, weights: AdapterWeights) -> FakeWeights:
-        return FakeWeights(weights.digest)
-
-    async def add_adapter(self, prepared: PreparedAdapter) -> None:
-        pass
-
-    async def remove_adapter(self, digest: str) -> int:
-        return 0
-
-
-class Loader:
-    def __init__(self) -> None:
-        self.asked: list[tuple[str, bool]] = []
-
-    def load(self, digest: str, *, force: bool) -> AdapterWeights:
-        self.asked.append((digest, force))
-        return AdapterWeights(digest, {})
-
-    def forget(self, digest: str) -> None:
-        pass
-
 
 class Bench:
-    def __init__(self, slots: int = 1) -> None:
-        self.engine, self.loader = Engine(), Loader()
-        self.residency = Residency(self.engine, self.loader, num_slots=slots, patience_s=60)
+    def __init__(self, room: int = 1) -> None:
+        self.engine, self.source = Engine(), FakeSource()
+        self.residency = Residency(self.engine, self.source, budget=room * SIZE, patience_s=60)
         self.worker = Worker(self.engine, self.residency)
 
     def pins(self) -> dict[str, int]:
@@ -75,7 +53,7 @@ def request(name: str, adapter: str | None = DIGEST) -> Request:
 async def test_an_adapter_is_pinned_until_the_last_event() -> None:
     bench = Bench()
     await bench.worker.add(request("a"), force=True)
-    assert bench.loader.asked == [(DIGEST, True)]
+    assert bench.source.fits == [(DIGEST, True)]
     assert bench.pins() == {DIGEST: 1}
     bench.worker.sink([TokenEvent("a", (1,))])
     assert bench.pins() == {DIGEST: 1}
@@ -93,7 +71,7 @@ async def test_a_refused_request_leaves_no_pin() -> None:
     await bench.residency.close()
 
 
-async def test_an_abort_reaches_a_request_that_waits_for_a_slot() -> None:
+async def test_an_abort_reaches_a_request_that_waits_for_memory() -> None:
     bench = Bench()
     await bench.worker.add(request("running"), force=False)
     waiting = asyncio.create_task(bench.worker.add(request("waiting", "sha256:" + "e" * 64), force=False))
@@ -102,7 +80,7 @@ async def test_an_abort_reaches_a_request_that_waits_for_a_slot() -> None:
     with pytest.raises(LinkProtocolError, match="aborted"):
         await waiting
     assert bench.pins() == {DIGEST: 1}
-    assert bench.engine.added == ["running"]
+    assert bench.engine.requests == ["running"]
     await bench.residency.close()
 
 
@@ -128,19 +106,48 @@ async def test_an_abort_of_a_running_or_unknown_request_goes_to_the_engine() -> 
     await bench.residency.close()
 
 
-async def test_a_load_waits_for_the_slot_and_an_unload_for_nobody() -> None:
+async def test_a_load_waits_until_ready_and_an_unload_for_nobody() -> None:
     bench = Bench()
     loaded = await bench.worker.call("load", [DIGEST, False])
-    assert (loaded["state"], loaded["last_use"]) == ("ready", None)
+    assert (loaded["state"], loaded["bytes"]) == ("ready", SIZE)
     await bench.worker.add(request("a"), force=False)
     going = await asyncio.wait_for(bench.worker.call("unload", [DIGEST]), 1)
-    assert going["requests"] == 1
-    assert bench.worker.adapters()[DIGEST]["last_use"] is not None
+    assert going == {"bytes": SIZE, "requests": 1}
+    assert bench.worker.adapters()[DIGEST]["state"] == "draining"
     bench.worker.sink([TokenEvent("a", (), finish="abort")])
     async with asyncio.timeout(5):
         while DIGEST in bench.worker.adapters():  # noqa: ASYNC110  the residency tells nobody
             await asyncio.sleep(0.01)
+    assert bench.engine.bytes == 0
     await bench.worker.close()
+    await bench.residency.close()
+
+
+async def test_the_answer_to_an_unload_of_what_nobody_uses_tells_what_is_freed() -> None:
+    bench = Bench()
+    await bench.worker.call("load", [DIGEST, False])
+    assert await bench.worker.call("unload", [DIGEST]) == {"bytes": SIZE, "requests": 0}
+    assert await bench.worker.call("unload", [DIGEST]) == {"bytes": 0, "requests": 0}
+    await bench.residency.close()
+
+
+async def test_what_is_told_ahead_or_kept_is_listed_and_what_lies_on_disk_too() -> None:
+    bench = Bench(room=2)
+    assert await bench.worker.call("keep", [1, {DIGEST: True}]) == {}
+    assert bench.source.fits == [(DIGEST, True)]
+    await bench.worker.call("prefetch", ["sha256:b", False])
+    async with asyncio.timeout(5):
+        while "sha256:b" not in bench.engine.added:  # noqa: ASYNC110  a prefetch answers at once
+            await asyncio.sleep(0.01)
+    await bench.worker.call("load", ["sha256:c", False])
+    listed = await bench.worker.call("adapters", [])
+    states = {digest: (row["state"], row["pinned"]) for digest, row in listed.items()}
+    assert states == {DIGEST: ("ready", True), "sha256:c": ("ready", False), "sha256:b": ("disk", False)}
+    assert set(bench.worker.adapters()) == {DIGEST, "sha256:c"}
+    assert (await bench.worker.call("keep", [2, {}]), bench.worker.adapters()[DIGEST]["pinned"]) == (
+        {},
+        False,
+    )
     await bench.residency.close()
 
 
