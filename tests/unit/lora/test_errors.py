@@ -28,6 +28,8 @@ SAMPLES = [
     errors.InvalidDigest("x"),
     errors.NotInStore("sha256:x"),
     errors.DamagedCopy("sha256:x", "sha256:y"),
+    errors.AdapterOverBudget("sha256:0", 2, 1),
+    errors.PinsFillBudget("sha256:0", 2, 1, 4),
     errors.StopsUnusable(Path("stops.json"), "damaged"),
     errors.ResidencyClosed(),
 ]

@@ -37,7 +37,7 @@ def test_weights_come_in_the_dtype_asked_for(
 ) -> None:
     made = make_adapter()
     digest = store.put(made.folder)
-    weights = loader("tiny").load(digest)
+    weights = loader("tiny").fit(digest).read()
     assert weights.digest == digest
     for name, pair in weights.modules.items():
         assert torch.equal(pair.a, made.pairs[name].a.bfloat16())
@@ -49,8 +49,8 @@ def test_another_base_is_refused_unless_forced(
 ) -> None:
     digest = store.put(make_adapter().folder)
     with pytest.raises(WrongBase):
-        loader("other").load(digest)
-    assert loader("other").load(digest, force=True).digest == digest
+        loader("other").fit(digest).read()
+    assert loader("other").fit(digest, force=True).read().digest == digest
 
 
 def test_forget_removes_the_local_copy_and_load_fetches_it_again(
@@ -59,12 +59,12 @@ def test_forget_removes_the_local_copy_and_load_fetches_it_again(
     digest = store.put(make_adapter().folder)
     subject = loader("tiny")
     subject.forget(digest)
-    subject.load(digest)
+    subject.fit(digest).read()
     folder = local_folder(digest, tmp_path / "cache")
     assert folder.is_dir()
     subject.forget(digest)
     assert not folder.exists()
-    assert subject.load(digest).digest == digest
+    assert subject.fit(digest).read().digest == digest
 
 
 def test_weights_do_not_depend_on_the_files_after_the_load(
@@ -72,7 +72,7 @@ def test_weights_do_not_depend_on_the_files_after_the_load(
 ) -> None:
     made = make_adapter()
     digest = store.put(made.folder)
-    weights = loader("tiny").load(digest)
+    weights = loader("tiny").fit(digest).read()
     file = local_folder(digest, tmp_path / "cache") / "adapter_model.safetensors"
     file.write_bytes(bytes(file.stat().st_size))
     name, pair = next(iter(weights.modules.items()))
@@ -94,10 +94,20 @@ def test_a_copy_that_vanishes_during_the_load_is_fetched_once_more(
         return folder
 
     monkeypatch.setattr(store, "fetch", racing)
-    assert subject.load(digest).digest == digest
+    assert subject.fit(digest).read().digest == digest
     assert len(calls) == 2
 
 
 def test_an_absent_digest_is_told(loader: Make) -> None:
     with pytest.raises(NotInStore):
-        loader("tiny").load("sha256:" + "0" * 64)
+        loader("tiny").fit("sha256:" + "0" * 64).read()
+
+
+def test_a_copy_that_vanishes_while_memory_is_waited_for_is_fetched_once_more(
+    store: FileStore, loader: Make, make_adapter: Callable[..., Any]
+) -> None:
+    digest, subject = store.put(make_adapter().folder), loader("tiny")
+    fitted = subject.fit(digest)
+    subject.forget(digest)
+    assert fitted.read().nbytes == fitted.nbytes
+    assert set(subject.copies()) == {digest}

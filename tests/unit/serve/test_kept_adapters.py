@@ -61,7 +61,7 @@ async def test_what_was_unloaded_and_is_still_named_is_pinned_again() -> None:
 async def test_what_cannot_be_loaded_or_pinned_is_told_and_tried_again() -> None:
     bench = Bench()
     bench.source.absent = {"a"}
-    failures = await bench.kept.keep(1, {digest: False for digest in "abcde"})
+    failures = await bench.kept.keep(1, dict.fromkeys("abcde", False))
     assert (len(failures), len(bench.held)) == (2, 3)
     assert "not in the store" in failures["a"]
     assert any("is not pinned" in why for why in failures.values())
