@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from lora.errors import InvalidConfig, LimitExceeded, UnsupportedFeature
+from lora.errors import InvalidConfig, LimitExceeded, RankTooLarge, UnsupportedFeature
 from lora.patterns import compile_pattern, compile_suffix
 
 _T = TypeVar("_T")
@@ -54,7 +54,7 @@ def read_rank(field: str, value: object, limit: int) -> int:
     if type(value) is not int or value < 1:
         raise InvalidConfig(field, value, f"a whole number from 1 to {limit}")
     if value > limit:
-        raise LimitExceeded(f"rank ({field})", value, limit)
+        raise RankTooLarge(f"rank ({field})", value, limit)
     return value
 
 

@@ -10,7 +10,8 @@ LoraError
 │   ├── InvalidWeights        adapter_model.safetensors: damaged, or not tensors of an adapter
 │   ├── InvalidChatTemplate   the adapter's chat template is no text
 │   ├── NotFinite             a tensor holds NaN or infinity
-│   └── LimitExceeded         a size, count or rank is over its limit
+│   ├── RankTooLarge          a rank is over its limit
+│   └── LimitExceeded         a size or count is over its limit
 ├── AdapterMismatch           the adapter does not fit this base model
 │   ├── WrongBase             it was trained on another base
 │   ├── UnmatchedTensors      tensors whose module the base or the config does not name
@@ -136,7 +137,15 @@ class NotFinite(InvalidAdapter):
 
 
 class LimitExceeded(InvalidAdapter):
-    """A size, count or rank over its limit."""
+    """A size or count over its limit."""
+
+    def __init__(self, what: str, got: int, allowed: int) -> None:
+        self.what, self.got, self.allowed = what, got, allowed
+        super().__init__(f"{what} is {got}, allowed: at most {allowed}")
+
+
+class RankTooLarge(InvalidAdapter):
+    """A rank over its limit: of any adapter, or of this base model's adapters (max_lora_rank)."""
 
     def __init__(self, what: str, got: int, allowed: int) -> None:
         self.what, self.got, self.allowed = what, got, allowed

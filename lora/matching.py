@@ -6,7 +6,7 @@ from typing import Literal
 from lora.adapter import Adapter
 from lora.asked import Asked, asked_tensors
 from lora.digest import is_digest
-from lora.errors import LimitExceeded, MissingTensors, UnmatchedTensors, UnsupportedFeature, WrongBase
+from lora.errors import MissingTensors, RankTooLarge, UnmatchedTensors, UnsupportedFeature, WrongBase
 from lora.match_report import MatchedModule, MatchReport
 from lora.peft_config import AdapterConfig
 from lora.renaming import SAME, Renaming, find_renaming
@@ -33,12 +33,12 @@ def check_against(
 ) -> MatchReport:
     """Match every tensor with a module of the base, and every tensor that the config asks for with the file.
 
-    `force` accepts another base (with a warning) and nothing else. Raises WrongBase, LimitExceeded,
+    `force` accepts another base (with a warning) and nothing else. Raises WrongBase, RankTooLarge,
     UnmatchedTensors, MissingTensors, WrongShape, WrongVocabulary, OutsideVocabulary or UnsupportedFeature.
     """
     base_match, warnings = _check_base(adapter.config, base_digest, base_names, force)
     if adapter.rank > max_rank:
-        raise LimitExceeded("adapter rank", adapter.rank, max_rank)
+        raise RankTooLarge("adapter rank", adapter.rank, max_rank)
     renaming, renamed = _map_names(adapter, targets)
     asked = asked_tensors(
         adapter.config, targets, lambda module: renamed.get(module) or renaming.to_adapter(module)

@@ -7,12 +7,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from engine.errors import UnsupportedModel
 from lora.format import Adapter, MatchReport, check_against, read_adapter, resolve_adapter_path
 from lora.registry import RegistrySnapshot
 from serve.config import AppConfig
-from serve.errors import InvalidField, NoReplica
+from serve.errors import BrokenTemplate, InvalidField, NoReplica
 from serve.protocol.admin import LoadAdapterBody
-from serve.routing import FORCED, ServedModel
+from serve.routing import CHAT_TEMPLATE, FORCED, ServedModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +30,11 @@ class Candidate:
         return self.report.base_match == "forced"
 
     def config(self) -> dict[str, Any]:
-        """What the registry keeps of it."""
-        return dict(self.adapter.config.canonical()) | ({FORCED: True} if self.forced else {})
+        """What the registry keeps of it; the chat template only where it is not the base model's."""
+        kept = dict(self.adapter.config.canonical()) | ({FORCED: True} if self.forced else {})
+        own, base = self.adapter.chat_template, self.model.tokenizer.chat_template
+        differs = own is not None and (base is None or own != base.source)
+        return kept | ({CHAT_TEMPLATE: own} if differs else {})
 
 
 class CandidateReader:
@@ -47,7 +51,7 @@ class CandidateReader:
         self._snapshot = snapshot
 
     def read(self, body: LoadAdapterBody) -> Candidate:
-        """Raises InvalidField, NoReplica, and what finding, reading and matching an adapter raise."""
+        """Raises InvalidField, NoReplica, BrokenTemplate, and what reading and matching an adapter raise."""
         adapter = read_adapter(resolve_adapter_path(body.lora_path, self._config.adapter_roots))
         model = self._base_of(body, adapter)
         report = check_against(
@@ -58,6 +62,8 @@ class CandidateReader:
             max_rank=model.config.engine.max_lora_rank,
             force=body.force,
         )
+        if adapter.chat_template is not None:
+            _compile(model, adapter.chat_template)
         return Candidate(adapter, model, report)
 
     def _base_of(self, body: LoadAdapterBody, adapter: Adapter) -> ServedModel:
@@ -84,3 +90,11 @@ class CandidateReader:
         if row is None:
             raise NoReplica(model.name)
         return row.digest
+
+
+def _compile(model: ServedModel, template: str) -> None:
+    """Raises BrokenTemplate, before anything is served by it."""
+    try:
+        model.tokenizer.compile_template(template)
+    except UnsupportedModel as error:
+        raise BrokenTemplate(str(error)) from error

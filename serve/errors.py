@@ -6,6 +6,7 @@ ServeError
 │   ├── InvalidField              a parameter with a wrong type or value
 │   ├── UnsupportedParameter      documented elsewhere, not served here
 │   ├── UnknownParameter          no API of this kind has it
+│   ├── BrokenTemplate            an adapter's chat template does not compile
 │   └── ContextTooLong            the prompt leaves no room for an answer
 ├── BodyTooLarge
 ├── Unauthorized                  no valid API key
@@ -67,6 +68,13 @@ class UnknownParameter(BadRequest):
 
     def __init__(self, param: str) -> None:
         super().__init__(f"unrecognized parameter {brief(param)}", param)
+
+
+class BrokenTemplate(BadRequest):
+    """An adapter whose own chat template does not compile."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"the adapter cannot be served: {reason}", "lora_path")
 
 
 class ContextTooLong(BadRequest):
@@ -227,6 +235,7 @@ TABLE: dict[type[Exception], Row] = {
     InvalidField: _bad("invalid_value"),
     UnsupportedParameter: _bad("unsupported_parameter"),
     UnknownParameter: _bad("unknown_parameter"),
+    BrokenTemplate: _bad("invalid_chat_template"),
     ContextTooLong: _bad("context_length_exceeded"),
     BodyTooLarge: _bad("body_too_large", 413),
     Unauthorized: Row(401, "authentication_error", "invalid_api_key"),
@@ -272,6 +281,7 @@ TABLE: dict[type[Exception], Row] = {
     lora.errors.InvalidChatTemplate: _bad("invalid_chat_template"),
     lora.errors.NotFinite: _bad("not_finite"),
     lora.errors.LimitExceeded: _bad("adapter_too_large"),
+    lora.errors.RankTooLarge: _bad("rank_too_large"),
     lora.errors.WrongBase: _bad("wrong_base"),
     lora.errors.UnmatchedTensors: _bad("unmatched_tensors"),
     lora.errors.MissingTensors: _bad("missing_tensors"),

@@ -14,7 +14,7 @@ import pytest
 import db.audit
 import db.registry
 import db.residency
-from tests.contract.conftest import ADMIN, Replica
+from tests.contract.conftest import ADMIN, CHATML, Replica
 
 PROMPT = "hello"
 _names = itertools.count()
@@ -45,7 +45,8 @@ def test_who_asks_for_json_learns_what_was_loaded(served: Any, name: str) -> Non
     with served.http as http:
         told = http.post("/v1/load_lora_adapter", json=body, headers=headers).json()
         assert told["message"] == f"Success: LoRA adapter '{name}' added successfully."
-        assert told["matched_modules"] == ["model.layers.0.self_attn.q_proj"]
+        assert list(told["matched_modules"]) == ["model.layers.0.self_attn.q_proj"]
+        assert {len(digest) for digest in told["files"].values()} == {64}
         assert (told["id"], told["base_model"], told["rank"], told["bytes"]) == (name, "base", 4, 512)
         assert told["digest"] == served.gateway.watcher.snapshot.adapters[name].digest
         assert sorted(told["replicas"]) == ["replica-0", "replica-1"]
@@ -277,32 +278,65 @@ def test_where_adapters_are_can_be_asked_in_sql(served: Any, name: str) -> None:
     served.until(lambda: places() == set())
 
 
-def test_an_adapters_own_template_shapes_its_prompts_also_through_an_endpoint_and_a_canary(
-    served: Any, name: str
-) -> None:
-    db.registry.create_endpoint(served.database, f"{name}-endpoint", "base")
-    for number, endpoint in ((313, None), (314, f"{name}-endpoint")):
-        adapter = f"{name}-{number}"
-        served.load(f"{adapter}-bytes", served.make_adapter(adapter, number))
-        row = served.gateway.watcher.snapshot.adapters[f"{adapter}-bytes"]
-        db.registry.register_adapter(
-            served.database,
-            id=adapter,
-            digest=row.digest,
-            base_model="base",
-            store_uri=row.store_uri,
-            config={"chat_template": "Q: {{ messages[-1].content }} A:"},
-            size_bytes=1,
-            endpoint=endpoint,
+TEMPLATE = "Q: {{ messages[-1].content }} A:"
+
+
+def chat(served: Any, model: str) -> Any:
+    with served.client as client:
+        made = client.chat.completions.create(
+            model=model, messages=[{"role": "user", "content": "why?"}], max_tokens=16, seed=1
         )
-    with served.database.transaction(actor="test") as connection:
-        connection.execute(b"SELECT serve.start_canary(%s, 100)", [f"{name}-314"])
-    served.until(lambda: served.gateway.watcher.snapshot.epoch >= db.registry.epoch(served.database))
-    for model, bytes_of in ((f"{name}-313", 313), (f"{name}-314", 314), (f"{name}-endpoint", 314)):
-        digest = served.gateway.watcher.snapshot.adapters[f"{name}-{bytes_of}"].digest
-        with served.client as client:
-            made = client.chat.completions.create(
-                model=model, messages=[{"role": "user", "content": "why?"}], max_tokens=16, seed=1
-            )
-        assert made.choices[0].message.content == served.expected("Q: why? A:", 16, seed=1, adapter=digest)
-    assert len(served.gateway.conductor._templates) == 1
+    return made.choices[0].message.content
+
+
+def with_template(served: Any, name: str, seed: int, template: str) -> str:
+    path: str = served.make_adapter(name, seed)
+    (served.config.adapter_roots[0] / path / "chat_template.jinja").write_text(template)
+    return path
+
+
+def test_an_adapters_own_template_shapes_its_prompts(served: Any, name: str) -> None:
+    served.load(name, with_template(served, name, 313, TEMPLATE))
+    row = served.gateway.watcher.snapshot.adapters[name]
+    assert row.config["chat_template"] == TEMPLATE
+    assert chat(served, name) == served.expected("Q: why? A:", 16, seed=1, adapter=row.digest)
+    served.load(name, served.make_adapter(f"{name}-plain", 313), load_inplace=True)
+    plain = served.gateway.watcher.snapshot.adapters[name]
+    assert "chat_template" not in plain.config
+    assert plain.digest != row.digest
+    turn = "<|im_start|>user\nwhy?<|im_end|>\n<|im_start|>assistant\n"
+    assert chat(served, name) == served.expected(turn, 16, seed=1, adapter=plain.digest)
+
+
+def test_a_template_that_repeats_the_bases_is_not_kept_twice(served: Any, name: str) -> None:
+    served.load(name, with_template(served, name, 314, CHATML))
+    assert "chat_template" not in served.gateway.watcher.snapshot.adapters[name].config
+
+
+def test_a_template_that_does_not_compile_is_refused(served: Any, name: str) -> None:
+    refused = served.load(name, with_template(served, name, 315, "{% for m in messages %}"))
+    assert (refused.status_code, code(refused)) == (400, "invalid_chat_template")
+    assert name not in served.gateway.watcher.snapshot.adapters
+
+
+def test_a_template_holds_through_an_endpoint_and_a_canary(served: Any, name: str) -> None:
+    endpoint = f"{name}-endpoint"
+    served.load(f"{name}-bytes", with_template(served, name, 316, TEMPLATE))
+    row = served.gateway.watcher.snapshot.adapters[f"{name}-bytes"]
+    db.registry.create_endpoint(served.database, endpoint, "base")
+    db.registry.register_adapter(
+        served.database,
+        id=name,
+        digest=row.digest,
+        base_model="base",
+        store_uri=row.store_uri,
+        config=row.config,
+        size_bytes=row.bytes,
+        endpoint=endpoint,
+    )
+    for start in (b"serve.start_canary(%s, 100)", b"serve.promote(%s)"):
+        with served.database.transaction() as connection:
+            connection.execute(b"SET LOCAL noria.override_reason = 'test'")
+            connection.execute(b"SELECT " + start, [name])
+        served.until(lambda: served.gateway.watcher.snapshot.epoch >= db.registry.epoch(served.database))
+        assert chat(served, endpoint) == served.expected("Q: why? A:", 16, seed=1, adapter=row.digest)

@@ -151,8 +151,9 @@ def test_paths_outside_the_roots_are_refused(
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [
-        ({"r": 128}, "adapter_too_large"),
-        ({"use_dora": True}, "unsupported_feature"),
+        ({"r": 128}, "rank_too_large"),
+        ({"use_qalora": True}, "unsupported_feature"),
+        ({"use_dora": True}, "missing_tensors"),
         ({"base_model_name_or_path": "another"}, "wrong_base"),
         ({"target_modules": ["k_proj"]}, "unmatched_tensors"),
     ],

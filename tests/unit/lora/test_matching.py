@@ -14,9 +14,9 @@ from engine.adapter_targets import AdapterTargets
 from engine.base_tensors import BaseTensors
 from lora.errors import (
     AdapterMismatch,
-    LimitExceeded,
     MissingTensors,
     NotFinite,
+    RankTooLarge,
     UnmatchedTensors,
     WrongBase,
     WrongShape,
@@ -30,7 +30,7 @@ Q = "base_model.model.model.layers.0.self_attn.q_proj"
 
 
 def test_rank_over_the_limit_tells_both_numbers(adapter_folder: Path, targets: AdapterTargets) -> None:
-    with pytest.raises(LimitExceeded, match="adapter rank is 4, allowed: at most 2"):
+    with pytest.raises(RankTooLarge, match="adapter rank is 4, allowed: at most 2"):
         check_against(read_adapter(adapter_folder), targets, **{**CHECK, "max_rank": 2})
 
 
