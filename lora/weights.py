@@ -112,9 +112,6 @@ class _Maker:
             shift = scaled if shift is None else shift + scaled
         return None if shift is None else finite(f"{name}.bias", shift)
 
-    def _of_base(self, name: str) -> Tensor:
-        return of_base(self._base, name)
-
 
 def weights_bytes(weights: AdapterWeights) -> int:
     """Host memory that they take."""

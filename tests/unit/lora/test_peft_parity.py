@@ -1,0 +1,103 @@
+"""Every feature of a PEFT adapter, read from the folder that PEFT wrote: its logits are PEFT's own.
+
+Alone and in one batch with all others, prompts in two chunks and then token by token, on both backends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from tests.unit.lora.peft_features import FEATURES
+from tests.unit.lora.peft_suites import Suite, bind, huge, make_suite, open_model, run
+
+TOLERANCE = {"rtol": 3e-4, "atol": 3e-4}
+NARROW = 0.1
+"""Mean error in bfloat16 and in eight bits, of the logits' spread; the base's own rows have 0.03."""
+FAMILIES = [
+    "mistral-window",
+    "qwen2",
+    "qwen3",
+    "gemma2",
+    "gemma3",
+    "phi3",
+    "gpt2",
+    "opt",
+    "mixtral",
+    "qwen3-moe",
+]
+
+Suites = Callable[[str], Suite]
+BACKENDS = ["reference"]
+backends = pytest.mark.parametrize("backend", BACKENDS)
+
+
+@pytest.fixture(scope="module")
+def suites(tmp_path_factory: pytest.TempPathFactory) -> Suites:
+    """suites("gpt2") -> its adapters, made once."""
+    root, made = tmp_path_factory.mktemp("peft"), dict[str, Suite]()
+
+    def get(name: str) -> Suite:
+        if name not in made:
+            made[name] = make_suite(name, root / name)
+        return made[name]
+
+    return get
+
+
+@backends
+@pytest.mark.parametrize("name", [*FEATURES, *FAMILIES])
+def test_every_adapter_computes_what_peft_does(suites: Suites, name: str, backend: str) -> None:
+    suite = suites(name)
+    model = open_model(suite, backend)
+    together = run(model, suite.cases)
+    for case, got in zip(suite.cases, together, strict=True):
+        torch.testing.assert_close(
+            got, case.want, **TOLERANCE, msg=lambda text, case=case: f"{case.name}: {text}"
+        )
+        alone = run(model, [case])[0]
+        torch.testing.assert_close(alone, case.want, **TOLERANCE)
+        # The native backend promises the same numbers in any company.
+        assert backend == "reference" or torch.equal(alone, got), case.name
+
+
+@pytest.mark.parametrize("name", [*FEATURES, *FAMILIES])
+def test_every_adapter_changes_the_answers(suites: Suites, name: str) -> None:
+    suite = suites(name)
+    for case in suite.cases:
+        base = suite.model.logits(case.row.token_ids)[-3:]
+        assert case.weights is None or (case.want - base).abs().max() > 0.5, case.name
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma3", "gpt2"])
+@pytest.mark.parametrize(
+    ("backend", "settings"),
+    [
+        ("reference", {"dtype": "bfloat16"}),
+    ],
+)
+def test_narrow_numbers_stay_near(suites: Suites, name: str, backend: str, settings: dict[str, Any]) -> None:
+    suite = suites(name)
+    got = run(open_model(suite, backend, **settings), suite.cases)
+    for case, own in zip(suite.cases, got, strict=True):
+        assert (own - case.want).abs().mean() < NARROW * case.want.std(), case.name
+
+
+@backends
+def test_values_that_overflow_reach_no_neighbour(suites: Suites, backend: str) -> None:
+    """Neither beside them in a step, nor later in the blocks they leave behind."""
+    suite = suites("llama")
+    model = open_model(suite, backend)
+    want = run(model, suite.cases)
+    for odd in (0, 1):
+        sick = {case for case in suite.cases[odd::2] if case.weights is not None}
+        for case in sick:
+            bind(model, case, huge(case.weights))
+        for case, got, before in zip(suite.cases, run(model, suite.cases), want, strict=True):
+            assert torch.equal(got, before) is (case not in sick), case.name
+        for case in sick:
+            bind(model, case, case.weights)
+        assert torch.equal(run(model, suite.cases), want)
