@@ -1,0 +1,167 @@
+"""Many more adapters than there is room for, one after another: nothing grows but what a budget allows."""
+
+import asyncio
+import gc
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bench.adapters import write_adapter
+from engine.adapter_weights import AdapterWeights
+from engine.async_engine import AsyncEngine
+from engine.base_tensors import BaseTensors
+from engine.config import EngineConfig
+from engine.modelspec import read_spec
+from engine.records import Request, SamplingParams, TokenEvent
+from lora.loader import AdapterLoader, BaseModel
+from lora.local_disk import LocalDisk
+from lora.ports import Stored
+from lora.residency import Residency
+from lora.store import FileStore
+from tests.unit.lora.fakes import SIZE, FakeEngine
+
+SLOTS = 8
+
+
+class Fit:
+    """Any adapter; keeps no account of who asked."""
+
+    nbytes = SIZE
+
+    def __init__(self, digest: str) -> None:
+        self.digest = digest
+
+    def read(self) -> AdapterWeights:
+        return AdapterWeights(self.digest, {})
+
+
+class Source:
+    def fit(self, digest: str, *, force: bool) -> Fit:
+        return Fit(digest)
+
+    def forget(self, digest: str) -> None:
+        pass
+
+    def copies(self) -> dict[str, Stored]:
+        return {}
+
+
+async def test_a_thousand_adapters_in_turn_leave_no_trace() -> None:
+    engine = FakeEngine()
+    residency = Residency(engine, Source(), budget=SLOTS * SIZE)
+    sizes = []
+    for number in range(1000):
+        residency.release(await residency.acquire(f"a{number}"))
+        residency.check_integrity()
+        assert len(residency.snapshot()) <= SLOTS
+        assert engine.bytes <= SLOTS * SIZE
+        if number % 250 == 249:
+            engine.adds.clear()
+            gc.collect()
+            sizes.append((len(gc.get_objects()), threading.active_count(), len(asyncio.all_tasks())))
+    objects, threads, tasks = zip(*sizes[1:], strict=True)
+    assert max(objects) - min(objects) < 100
+    assert len(set(threads)) == len(set(tasks)) == 1
+    await residency.close()
+
+
+async def test_a_thousand_adapters_at_once_are_all_served() -> None:
+    engine = FakeEngine()
+    residency = Residency(engine, Source(), budget=SLOTS * SIZE)
+    served = []
+
+    async def use(number: int) -> None:
+        pin = await residency.acquire(f"a{number}")
+        assert engine.bytes <= SLOTS * SIZE
+        served.append(number)
+        await asyncio.sleep(0)
+        residency.release(pin)
+
+    await asyncio.gather(*(use(number) for number in range(1000)))
+    assert sorted(served) == list(range(1000))
+    residency.check_integrity()
+    await residency.close()
+
+
+class Served:
+    """The reference engine on a tiny model, fed from a store through a small disk and a small memory."""
+
+    def __init__(self, root: Path, model: Path) -> None:
+        spec = read_spec(model)
+        self.store, self.cache = FileStore(root / "store"), root / "cache"
+        self.digests = list(self._adapters(root, spec, 100))
+        self.bytes = sum(
+            file.stat().st_size for file in (root / "store").rglob("*") if file.is_file()
+        ) // len(self.digests)
+        self.disk = LocalDisk(self.store, self.cache, 12 * self.bytes)
+        base = BaseModel(
+            targets=spec.adapter_targets,
+            tensors=BaseTensors(model),
+            digest="sha256:" + "b" * 64,
+            names=("tiny",),
+        )
+        self.loader = AdapterLoader(self.disk, base, max_rank=4, dtype=torch.float32)
+        self.budget = 10 * self.loader.fit(self.digests[0]).nbytes
+        config = EngineConfig(
+            model=model,
+            dtype="float32",
+            backend="reference",
+            num_blocks=32,
+            adapter_slots=SLOTS,
+            max_lora_rank=4,
+            adapter_bytes=self.budget,
+        )
+        self.engine = AsyncEngine(config, self._take)
+        self.residency = Residency(self.engine, self.loader, budget=self.budget)
+        self._ended: dict[str, asyncio.Future[None]] = {}
+
+    def _adapters(self, root: Path, spec: Any, count: int) -> Iterator[str]:
+        for number in range(count):
+            folder = root / "made" / str(number)
+            write_adapter(folder, "tiny", spec, 4, number)
+            yield self.store.put(folder)
+
+    def _take(self, events: list[TokenEvent]) -> None:
+        for event in events:
+            assert event.error is None, event.error
+            if event.finish is not None:
+                self._ended.pop(event.request_id).set_result(None)
+
+    async def use(self, digest: str) -> None:
+        pin = await self.residency.acquire(digest)
+        ended = self._ended[digest] = asyncio.get_running_loop().create_future()
+        await self.engine.add(Request(digest, (1, 2, 3), SamplingParams(max_tokens=2), digest))
+        await ended
+        self.residency.release(pin)
+
+    def figures(self) -> tuple[int, int, int]:
+        """Tensors, threads and tasks there are."""
+        gc.collect()
+        tensors = sum(issubclass(type(item), torch.Tensor) for item in gc.get_objects())
+        return tensors, threading.active_count(), len(asyncio.all_tasks())
+
+
+async def test_a_hundred_real_adapters_in_turn_stay_within_memory_disk_and_slots(
+    tmp_path: Path, tiny_model: Path
+) -> None:
+    served = Served(tmp_path, tiny_model)
+    await served.engine.start()
+    figures = []
+    for number, digest in enumerate(served.digests):
+        await served.use(digest)
+        held = served.engine.adapters()
+        assert sum(info.bytes for info in held.values()) <= served.budget
+        assert sum(copy.bytes for copy in served.disk.copies().values()) <= 12 * served.bytes
+        if number in (49, 99):
+            figures.append(served.figures())
+    assert figures[0] == figures[1]
+    assert len(served.residency.snapshot()) == 10
+    for digest in served.digests:
+        await served.residency.unload(digest)
+    assert served.engine.adapters() == {}
+    assert await served.residency.listing() == []
+    await served.engine.close()
+    await served.residency.close()
