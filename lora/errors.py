@@ -22,6 +22,8 @@ LoraError
 │   └── BaseLacksTensor       the base's own files are incomplete
 ├── IdenticalToBase           it was loaded, and no probe answers otherwise than the base
 ├── StoreError
+│   ├── InvalidStore          a store's URL or options that cannot be
+│   ├── StoreUnavailable      the store does not answer, or refuses access
 │   ├── InvalidDigest         not "sha256:" and 64 hexadecimal digits
 │   ├── NotInStore            no complete copy under this digest
 │   └── DamagedCopy           the bytes do not have the digest they are filed under
@@ -229,6 +231,22 @@ class IdenticalToBase(LoraError):
 
 class StoreError(LoraError):
     """Base of the adapter store's errors."""
+
+
+class InvalidStore(StoreError):
+    """A store's URL or option. What was given is not repeated: it may hold a password."""
+
+    def __init__(self, option: str, allowed: str) -> None:
+        self.option, self.allowed = option, allowed
+        super().__init__(f"{option} of the adapter store is not valid, allowed: {allowed}")
+
+
+class StoreUnavailable(StoreError):
+    """The store does not answer, or refuses access. Holds no address and nothing that the server wrote."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(f"the adapter store is not available: {reason}")
 
 
 class InvalidDigest(StoreError):

@@ -66,11 +66,11 @@ def remove(folder: Path) -> bool:
     return True
 
 
-def move_aside(folder: Path, quarantine: Path) -> None:
-    """Keep a bad folder under a new name in `quarantine`, for a person to look at."""
+def move_aside(folder: Path, quarantine: Path, name: str) -> None:
+    """Keep a bad folder as `name` and something random in `quarantine`, for a person to look at."""
     quarantine.mkdir(parents=True, exist_ok=True)
     with suppress(FileNotFoundError):
-        folder.rename(quarantine / f"{folder.name}-{uuid.uuid4().hex[:8]}")
+        folder.rename(quarantine / f"{name}-{uuid.uuid4().hex[:8]}")
 
 
 def _flush(path: Path) -> None:

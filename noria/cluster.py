@@ -61,7 +61,8 @@ def app_config(settings: Settings, url: str, folders: Mapping[str, Path]) -> App
             for model in settings.models
         ),
         database_url=url,
-        store_root=settings.store_root,
+        store_url=settings.store_url,
+        s3=settings.s3,
         cache_root=settings.cache_root,
         spool_dir=settings.data / "spool",
         adapter_roots=settings.adapter_roots,

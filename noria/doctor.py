@@ -15,6 +15,8 @@ from pathlib import Path
 
 from engine.errors import NativeUnavailable
 from engine.native.build import find_compiler
+from lora.errors import StoreError
+from lora.store import open_store
 from noria.errors import NoriaError
 from noria.hub import HubSource
 from noria.models import embedded_gguf
@@ -42,6 +44,7 @@ def examine(settings: Settings) -> list[Finding]:
         _compiler,
         _packages,
         _models,
+        _store,
         _resources,
         _address,
     )
@@ -81,6 +84,15 @@ def _models(settings: Settings) -> Iterator[Finding]:
             yield Finding(name, True, f"{fetched}" if fetched.exists() else f"{source}, to be fetched")
         else:
             yield Finding(name, source.exists(), str(source) + ("" if source.exists() else " does not exist"))
+
+
+def _store(settings: Settings) -> Iterator[Finding]:
+    try:
+        open_store(settings.store_url, settings.s3).check()
+    except StoreError as error:
+        yield Finding("adapter store", False, f"{settings.store_url}: {error}")
+    else:
+        yield Finding("adapter store", True, settings.store_url)
 
 
 def _resources(settings: Settings) -> Iterator[Finding]:

@@ -14,7 +14,7 @@ from db import datasets, registry
 from db.canonical import prompt_hash
 from db.database import Database
 from evals import OpenAICompleter, SuiteResult, load_suite, suite_names
-from lora.store import FileStore
+from lora.store import open_store
 from noria import console
 from noria.errors import NoriaError
 from noria.settings import Settings
@@ -77,7 +77,7 @@ def train_adapter(
         options={} if max_steps is None else {"max_steps": max_steps},
     )
     with training_bar() as show:
-        return train(db, FileStore(settings.store_root), params, show)
+        return train(db, open_store(settings.store_url, settings.s3), params, show)
 
 
 class _TrainingBar:

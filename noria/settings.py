@@ -16,10 +16,14 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from lora.errors import InvalidStore
+from lora.store import S3Options, check_store
+from lora.store.options import Addressing
 from noria.errors import SettingsError
 
 EMBEDDED_MODEL = "smollm2-135m"
 
+_S3_FIELDS = ("endpoint_url", "region", "addressing", "checksums", "timeout_s")
 _UNITS = {"": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 
 
@@ -74,7 +78,18 @@ class DatabaseSettings(_Section):
 class StoreSettings(_Section):
     """Where adapters are kept and from where the admin API may load them."""
 
-    root: Path | None = None
+    url: str | None = None
+    """file:///folder or s3://bucket/prefix; None is the folder store/ of the data. S3 credentials are found
+    by boto3's own chain (AWS_* variables, a profile, the role of the machine or pod)."""
+    endpoint_url: str | None = None
+    """Of an S3 server that is not AWS: MinIO, Ceph and the like."""
+    region: str | None = None
+    addressing: Addressing = "auto"
+    """path: the bucket in the path, virtual: in the host's name; auto: path with an endpoint_url."""
+    checksums: bool = True
+    """SHA-256 sums in the protocol itself; false for an S3 server that refuses them."""
+    timeout_s: float = Field(default=30.0, gt=0)
+    """Of one answer of an S3 server."""
     adapter_roots: tuple[Path, ...] = ()
     disk_bytes: Bytes = 32 << 30
     """Of the copies of adapters that a machine keeps; those unused for longest are removed."""
@@ -137,9 +152,16 @@ class Settings(_Section):
     """A running Ray cluster to join; None starts one of its own on this machine."""
 
     @property
-    def store_root(self) -> Path:
-        """Folder of the adapter store."""
-        return self.store.root or self.data / "store"
+    def store_url(self) -> str:
+        """URL of the adapter store."""
+        return self.store.url or (self.data / "store").absolute().as_uri()
+
+    @property
+    def s3(self) -> S3Options | None:
+        """How the adapter store's server is spoken to; None for a folder."""
+        if not self.store_url.startswith("s3://"):
+            return None
+        return S3Options(**self.store.model_dump(include=set(_S3_FIELDS)))
 
     @property
     def cache_root(self) -> Path:
@@ -198,6 +220,7 @@ def load(
     except ValidationError as error:
         raise SettingsError(_first_problem(error)) from error
     _check_names(settings)
+    _check_store(settings)
     return _absolute(settings)
 
 
@@ -230,7 +253,11 @@ def _first_problem(error: ValidationError) -> str:
     where = ".".join(str(part) for part in problem["loc"]) or "settings"
     unknown = problem["type"] == "extra_forbidden"
     message = "no setting has this name" if unknown else problem["msg"].removeprefix("Value error, ")
-    return f"setting {where}: {message}, got {problem['input']!r}"
+    return f"setting {where}: {message}, got {_without_password(problem['input'])}"
+
+
+def _without_password(value: object) -> str:
+    return re.sub(r"://[^/@]*@", "://***@", repr(value))
 
 
 def _check_names(settings: Settings) -> None:
@@ -250,11 +277,21 @@ def _check_names(settings: Settings) -> None:
         )
 
 
+def _check_store(settings: Settings) -> None:
+    given = [name for name in _S3_FIELDS if name in settings.store.model_fields_set]
+    try:
+        s3 = settings.s3
+        check_store(settings.store_url, s3)
+    except InvalidStore as error:
+        raise SettingsError(f"setting store.{error.option}: allowed is {error.allowed}") from error
+    if s3 is None and given:
+        raise SettingsError(f"setting store.{given[0]}: only a store at s3://bucket/prefix has it")
+
+
 def _absolute(settings: Settings) -> Settings:
     """Make every path absolute once, so that replicas with another working directory agree."""
     store = settings.store.model_copy(
         update={
-            "root": settings.store.root.absolute() if settings.store.root else None,
             "adapter_roots": tuple(root.absolute() for root in settings.store.adapter_roots),
         }
     )

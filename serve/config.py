@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from engine.config import EngineConfig
+from lora.store import S3Options
 
 # OpenMP threads that spin while they wait slow every neighbour on the same cores several times.
 QUIET_THREADS: Mapping[str, str] = {"OMP_WAIT_POLICY": "PASSIVE", "KMP_BLOCKTIME": "0", "GOMP_SPINCOUNT": "0"}
@@ -32,7 +33,8 @@ class ModelConfig:
 class AppConfig:
     """The whole app.
 
-    store_root: the adapter store, shared by gateways and replicas. cache_root: local copies of adapters.
+    store_url, s3: the adapter store, shared by gateways and replicas, as open_store takes them.
+    cache_root: local copies of adapters.
     spool_dir: request records on their way to the database; local to a machine.
     adapter_roots: folders from which the admin API may load. admin_key None leaves the admin API open.
     require_api_key: answer only requests that carry a key of the database.
@@ -44,9 +46,10 @@ class AppConfig:
 
     models: tuple[ModelConfig, ...]
     database_url: str
-    store_root: Path
+    store_url: str
     cache_root: Path
     spool_dir: Path
+    s3: S3Options | None = None
     adapter_roots: tuple[Path, ...] = ()
     admin_key: str | None = None
     require_api_key: bool = False

@@ -290,6 +290,8 @@ TABLE: dict[type[Exception], Row] = {
     lora.errors.OutsideVocabulary: _bad("outside_vocabulary"),
     lora.errors.BaseLacksTensor: _bad("base_lacks_tensor"),
     lora.errors.IdenticalToBase: _bad("identical_to_base"),
+    lora.errors.InvalidStore: _INTERNAL,
+    lora.errors.StoreUnavailable: _busy("store_unavailable"),
     lora.errors.InvalidDigest: _INTERNAL,
     lora.errors.NotInStore: _busy("adapter_unavailable"),
     lora.errors.DamagedCopy: _busy("adapter_unavailable"),

@@ -21,7 +21,7 @@ from lora.kept_rows import REGISTRY_FILE, KeptRows
 from lora.registry import RegistrySnapshot
 from lora.registry_source import DatabaseSource
 from lora.stops import STOPS_FILE, StopsFile
-from lora.store import FileStore
+from lora.store import open_store
 from lora.watcher import RegistryWatcher
 from serve.admin import AdapterAdmin
 from serve.auth import Doorkeeper
@@ -95,7 +95,7 @@ class Gateway:
         self.admin = AdapterAdmin(
             CandidateReader(config, models, self._snapshot),
             RegistryWriter(self.database, self.fleet, self._snapshot),
-            FileStore(config.store_root),
+            open_store(config.store_url, config.s3),
             self.fleet,
             self.pins,
             self._snapshot,

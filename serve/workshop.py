@@ -20,7 +20,7 @@ from lora.format import base_digest
 from lora.loader import AdapterLoader, BaseModel
 from lora.local_disk import LocalDisk
 from lora.residency import Residency
-from lora.store import FileStore
+from lora.store import open_store
 from serve.config import AppConfig, ModelConfig
 from serve.worker import Worker
 
@@ -64,7 +64,8 @@ def _loader(config: AppConfig, model: ModelConfig) -> AdapterLoader:
         digest=base_digest(model.folder),
         names=(model.name, str(model.folder), *model.aliases),
     )
-    disk = LocalDisk(FileStore(config.store_root), config.cache_root / "adapters", config.adapter_disk_bytes)
+    store = open_store(config.store_url, config.s3)
+    disk = LocalDisk(store, config.cache_root / "adapters", config.adapter_disk_bytes)
     disk.trim()
     return AdapterLoader(
         disk,

@@ -249,6 +249,39 @@ def write_adapter(folder: Path, seed: int, **config: Any) -> Path:
     return folder
 
 
+@pytest.fixture
+def make_adapter_folder(tmp_path: Path) -> Callable[..., Path]:
+    """make_adapter_folder(number=1, size=32): a new adapter folder; equal arguments give equal content."""
+    made = iter(range(1000))
+
+    def build(number: int = 1, size: int = 32) -> Path:
+        folder = tmp_path / f"made-{next(made)}"
+        folder.mkdir()
+        config = {"peft_type": "LORA", "r": 2, "lora_alpha": number, "target_modules": ["q_proj"]}
+        (folder / "adapter_config.json").write_text(json.dumps(config))
+        random, key = np.random.default_rng(number), "base_model.model.model.layers.0.self_attn.q_proj"
+        tensors = {
+            f"{key}.lora_A.weight": random.normal(size=(2, size)).astype(np.float32),
+            f"{key}.lora_B.weight": random.normal(size=(size, 2)).astype(np.float32),
+        }
+        save_file(tensors, folder / "adapter_model.safetensors")
+        return folder
+
+    return build
+
+
+@pytest.fixture
+def s3_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Credentials of nobody, and none of this machine's."""
+    for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "a-key-id")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "a-secret-key")
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_CONFIG_FILE", "/dev/null")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/dev/null")
+
+
 @pytest.fixture(scope="session")
 def database_url() -> Iterator[str]:
     folder = Path(tempfile.mkdtemp(prefix="noria-contract-"))
@@ -279,7 +312,7 @@ def served(
     config = AppConfig(
         models=(ModelConfig(name=BASE, folder=folder, engine=settings, replicas=2),),
         database_url=database_url,
-        store_root=root / "store",
+        store_url=(root / "store").as_uri(),
         cache_root=root / "cache",
         spool_dir=root / "spool",
         adapter_roots=(root / "adapters",),

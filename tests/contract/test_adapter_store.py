@@ -1,47 +1,42 @@
-"""What every adapter store must do. A new store joins by one entry in STORES."""
+"""What every adapter store must do, on a folder and on an S3-protocol server. A new one joins as a Shelf."""
 
-import json
 import threading
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 
-import numpy as np
 import pytest
-from safetensors.numpy import save_file
 
-from lora.errors import DamagedCopy, InvalidConfig, InvalidDigest, NotInStore
+from lora.errors import DamagedCopy, InvalidConfig, InvalidDigest, NotInStore, StoreUnavailable
 from lora.format import read_adapter
-from lora.store import AdapterStore, FileStore
+from lora.store import AdapterStore
+from tests.contract.s3_server import S3Server
+from tests.contract.shelves import FileShelf, S3Shelf, Shelf, Spoil, altered, cut, fetch_again, lost
 
-STORES: dict[str, Callable[[Path], AdapterStore]] = {"file": lambda root: FileStore(root / "store")}
 ABSENT = "sha256:" + "0" * 64
 
 
-@pytest.fixture(params=STORES)
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> AdapterStore:
-    return STORES[request.param](tmp_path)
+@pytest.fixture(params=["file", "s3"])
+def shelf(request: pytest.FixtureRequest, tmp_path: Path, s3_credentials: None) -> Iterator[Shelf]:
+    if request.param == "file":
+        yield FileShelf(tmp_path / "store")
+        return
+    server = S3Server()
+    try:
+        yield S3Shelf(server)
+    finally:
+        server.stop()
 
 
 @pytest.fixture
-def make(tmp_path: Path) -> Callable[..., Path]:
-    """make(number, size=32): an adapter folder; equal arguments give equal content in a new folder."""
-    made = iter(range(1000))
+def store(shelf: Shelf) -> AdapterStore:
+    return shelf.store
 
-    def build(number: int = 1, size: int = 32) -> Path:
-        folder = tmp_path / f"made-{next(made)}"
-        folder.mkdir()
-        config = {"peft_type": "LORA", "r": 2, "lora_alpha": number, "target_modules": ["q_proj"]}
-        (folder / "adapter_config.json").write_text(json.dumps(config))
-        random, key = np.random.default_rng(number), "base_model.model.model.layers.0.self_attn.q_proj"
-        tensors = {
-            f"{key}.lora_A.weight": random.normal(size=(2, size)).astype(np.float32),
-            f"{key}.lora_B.weight": random.normal(size=(size, 2)).astype(np.float32),
-        }
-        save_file(tensors, folder / "adapter_model.safetensors")
-        return folder
 
-    return build
+@pytest.fixture
+def make(make_adapter_folder: Callable[..., Path]) -> Callable[..., Path]:
+    return make_adapter_folder
 
 
 def _spoil(folder: Path) -> None:
@@ -169,26 +164,96 @@ def test_readers_see_whole_adapters_or_none(
     assert seen <= {digest, "absent"}
 
 
-def test_a_damaged_copy_in_a_file_store_is_quarantined_and_put_restores_it(
-    make: Callable[..., Path], tmp_path: Path
+@pytest.mark.parametrize("how", [altered, cut, lost])
+def test_a_damaged_copy_is_moved_aside_and_a_put_restores_it(
+    shelf: Shelf, make: Callable[..., Path], tmp_path: Path, how: Spoil
 ) -> None:
-    store = FileStore(tmp_path / "store")
-    digest = store.put(make())
-    _spoil(tmp_path / "store" / "adapters" / digest.removeprefix("sha256:"))
+    store, cache = shelf.store, tmp_path / "cache"
+    old, new = store.put(make(1)), store.put(make(2))
+    shelf.spoil(new, how)
     with pytest.raises(DamagedCopy, match=r"is damaged .* quarantined"):
-        store.fetch(digest, tmp_path / "cache")
-    assert not store.exists(digest)
-    assert len(list((tmp_path / "store" / "quarantine").iterdir())) == 1
-    assert store.put(make()) == digest
-    assert read_adapter(store.fetch(digest, tmp_path / "cache")).digest == digest
+        store.fetch(new, cache)
+    assert store.list() == [old]
+    assert shelf.quarantined() == 1
+    assert _visible(cache) == []
+    assert read_adapter(store.fetch(old, cache)).digest == old
+    assert store.put(make(2)) == new
+    assert read_adapter(store.fetch(new, cache)).digest == new
 
 
-def test_a_file_store_ignores_what_a_crash_left_behind(make: Callable[..., Path], tmp_path: Path) -> None:
-    store = FileStore(tmp_path / "store")
+@pytest.mark.parametrize("how", [cut, lost])
+def test_a_put_notices_that_the_copy_there_is_not_whole(
+    shelf: Shelf, make: Callable[..., Path], tmp_path: Path, how: Spoil
+) -> None:
+    digest = shelf.store.put(make())
+    shelf.spoil(digest, how)
+    assert shelf.store.put(make()) == digest
+    assert read_adapter(shelf.store.fetch(digest, tmp_path / "cache")).digest == digest
+    assert shelf.quarantined() == 1
+
+
+def test_without_its_marker_an_adapter_is_not_there(
+    shelf: Shelf, make: Callable[..., Path], tmp_path: Path
+) -> None:
+    store = shelf.store
     digest = store.put(make())
-    place = tmp_path / "store" / "adapters" / digest.removeprefix("sha256:")
-    (place / "complete").unlink()
+    shelf.unmark(digest)
     assert not store.exists(digest)
     assert store.list() == []
+    assert not store.delete(digest)
+    with pytest.raises(NotInStore):
+        store.fetch(digest, tmp_path / "cache")
     assert store.put(make()) == digest
     assert store.list() == [digest]
+
+
+def test_a_sweep_removes_what_is_not_complete_once_it_is_old(
+    shelf: Shelf, make: Callable[..., Path], tmp_path: Path
+) -> None:
+    store = shelf.store
+    kept, dead = store.put(make(1)), store.put(make(2))
+    whole = shelf.pieces()
+    shelf.unmark(dead)
+    assert store.sweep() == 0
+    assert shelf.pieces() == whole
+    assert store.sweep(older_than_s=-60.0) == 1
+    assert shelf.pieces() == whole // 2
+    assert read_adapter(store.fetch(kept, tmp_path / "cache")).digest == kept
+
+
+def test_a_deleted_adapter_leaves_nothing(shelf: Shelf, make: Callable[..., Path]) -> None:
+    shelf.store.delete(shelf.store.put(make()))
+    assert shelf.pieces() == 0
+
+
+def test_a_store_that_is_away_says_so_in_one_line(
+    shelf: Shelf, make: Callable[..., Path], tmp_path: Path
+) -> None:
+    digest = shelf.store.put(make())
+    fetched = shelf.store.fetch(digest, tmp_path / "cache")
+    shelf.take_away()
+    for call in (shelf.store.check, lambda: shelf.store.put(make(2))):
+        with pytest.raises(StoreUnavailable, match=r"^the adapter store is not available: .+$"):
+            call()
+    assert shelf.store.fetch(digest, tmp_path / "cache") == fetched
+
+
+def test_a_store_that_is_there_answers(store: AdapterStore) -> None:
+    store.check()
+    assert store.list() == []
+
+
+def test_several_processes_fetch_one_adapter_at_once(
+    shelf: Shelf, make: Callable[..., Path], tmp_path: Path
+) -> None:
+    digest = shelf.store.put(make(1, size=4096))
+    with ProcessPoolExecutor(3, mp_context=get_context("spawn")) as pool:
+        calls = [pool.submit(fetch_again, *shelf.again, digest, tmp_path / "cache") for _ in range(6)]
+        folders = {call.result() for call in calls}
+    assert len(folders) == 1
+    assert read_adapter(Path(folders.pop())).digest == digest
+    assert len(list((tmp_path / "cache").iterdir())) == 1
+
+
+def _visible(cache: Path) -> list[str]:
+    return [folder.name for folder in cache.iterdir() if folder.name != "quarantine"]

@@ -26,6 +26,8 @@ SAMPLES = [
     errors.OutsideVocabulary("trainable_token_indices", 64, 64),
     errors.BaseLacksTensor("model.norm.weight"),
     errors.IdenticalToBase("sha256:x", 3),
+    errors.InvalidStore("url", "file:///folder"),
+    errors.StoreUnavailable("EndpointConnectionError"),
     errors.InvalidDigest("x"),
     errors.NotInStore("sha256:x"),
     errors.DamagedCopy("sha256:x", "sha256:y"),

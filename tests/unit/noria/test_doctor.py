@@ -39,6 +39,16 @@ def test_a_model_source_that_does_not_exist_is_missing(tmp_path: Path) -> None:
     assert "nowhere does not exist" in found["model mine"].detail
 
 
+def test_a_store_that_does_not_answer_is_found(tmp_path: Path) -> None:
+    found = {finding.name: finding for finding in examine(settings(tmp_path))}
+    assert found["adapter store"].ok
+    (tmp_path / "file").touch()
+    wrong = load(overrides={("store", "url"): (tmp_path / "file").as_uri()}, environment={})
+    found = {finding.name: finding for finding in examine(wrong)}
+    assert not found["adapter store"].ok
+    assert f"{tmp_path}/file: the adapter store is not available" in found["adapter store"].detail
+
+
 def test_a_file_in_the_place_of_the_data_folder_is_found(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     found = {

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from lora.store import S3Options
 from noria.errors import SettingsError
 from noria.settings import load
 
@@ -19,7 +20,7 @@ def test_defaults_need_no_file() -> None:
     assert [model.id for model in settings.models] == ["smollm2-135m"]
     assert (settings.server.host, settings.server.port) == ("127.0.0.1", 8000)
     assert settings.data == Path.cwd() / ".noria"
-    assert settings.store_root == settings.data / "store"
+    assert settings.store_url == (settings.data / "store").as_uri()
 
 
 def test_environment_wins_over_file_and_command_line_over_both(tmp_path: Path) -> None:
@@ -54,6 +55,11 @@ def test_sizes_have_units(tmp_path: Path) -> None:
         ('[[models]]\nid = "a"\nsource = "x"\n[[models]]\nid = "a"\nsource = "y"\n', ("'a'", "2 times")),
         ('[[endpoints]]\nname = "e"\nmodel = "zzz"\n', ("'zzz'", "smollm2-135m")),
         ('[server]\nhost = "0.0.0.0"\n', ("admin_key", "0.0.0.0")),
+        ('[database]\nurl = "mysql://noria:very-secret@h/d"\n', ("database.url", "mysql://***@h/d")),
+        ('[store]\nurl = "/folder"\n', ("store.url", "file:///folder", "s3://bucket/prefix")),
+        ('[store]\nregion = "eu-1"\n', ("store.region", "s3://bucket/prefix")),
+        ('[store]\nurl = "s3://b-1"\nendpoint_url = "minio"\n', ("store.endpoint_url", "http://host:port")),
+        ('[store]\nurl = "s3://b-1"\naddressing = "dns"\n', ("store.addressing", "virtual", "dns")),
         ("models = []\n", ("at least one", "none")),
         ("server = 3\n", ("server", "3")),
         ("not toml", ("not valid TOML",)),
@@ -96,3 +102,16 @@ def test_a_missing_file_is_told_by_name(tmp_path: Path) -> None:
 def test_a_model_word_needs_both_sides(word: str) -> None:
     with pytest.raises(SettingsError, match="ID=SOURCE"):
         load(models=(word,), environment={})
+
+
+def test_a_store_in_a_bucket_is_told_how_to_speak_to_its_server(tmp_path: Path) -> None:
+    lines = [
+        "[store]",
+        'url = "s3://noria-adapters/prod"',
+        'endpoint_url = "http://minio:9000"',
+        "checksums = false",
+    ]
+    settings = load(write(tmp_path, "\n".join(lines)), environment={})
+    assert settings.store_url == "s3://noria-adapters/prod"
+    assert settings.s3 == S3Options(endpoint_url="http://minio:9000", checksums=False)
+    assert load(environment={}).s3 is None

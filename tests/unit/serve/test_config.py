@@ -12,7 +12,7 @@ def test_the_settings_travel_to_other_processes() -> None:
     config = AppConfig(
         models=(model,),
         database_url="postgresql://x",
-        store_root=Path("/s"),
+        store_url="file:///s",
         cache_root=Path("/c"),
         spool_dir=Path("/p"),
     )
