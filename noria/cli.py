@@ -11,7 +11,7 @@ from db.errors import DbError
 from engine.errors import EngineError
 from evals.errors import EvalError
 from lora.errors import LoraError
-from noria.commands import adapters, bench, database, instance, loop, registry, rollout, stops
+from noria.commands import adapters, bench, database, instance, loop, registry, rollout, stops, store
 from noria.console import err
 from noria.errors import NoriaError
 from pipeline.errors import PipelineError
@@ -34,6 +34,7 @@ app.add_typer(registry.consent, name="consent")
 app.add_typer(registry.key, name="key")
 app.add_typer(registry.model, name="model")
 app.add_typer(database.app, name="db")
+app.add_typer(store.app, name="store")
 app.add_typer(bench.app, name="bench")
 
 _EXPLAINED = (

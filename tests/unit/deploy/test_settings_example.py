@@ -24,9 +24,16 @@ def test_it_shows_an_external_database_and_replicas() -> None:
     assert loaded.endpoints[0].model == loaded.models[0].id
 
 
+def test_adapters_are_in_a_bucket_that_all_pods_reach() -> None:
+    loaded = settings.load(EXAMPLE, environment={"NORIA_ADMIN_KEY": "x"})
+    assert loaded.store_url.startswith("s3://")
+    assert loaded.s3 is not None
+
+
 def test_it_holds_no_secret() -> None:
     loaded = settings.load(EXAMPLE, environment={"NORIA_ADMIN_KEY": "x"})
     assert loaded.database.url is not None
     user = loaded.database.url.split("//")[1].split("@")[0]
     assert ":" not in user
     assert "admin_key =" not in EXAMPLE.read_text()
+    assert "AWS_SECRET_ACCESS_KEY =" not in EXAMPLE.read_text()
