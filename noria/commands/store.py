@@ -15,7 +15,9 @@ app = typer.Typer(help="The adapter store: what is in it, and its upkeep.", no_a
 
 
 @app.command("list")
-def list_digests(config: options.Config = None, data: options.Data = None, json: options.Json = False) -> None:
+def list_digests(
+    config: options.Config = None, data: options.Data = None, json: options.Json = False
+) -> None:
     """List the digests of the adapters that are complete."""
     digests = _opened(options.settings(config, data)).list()
     if json:

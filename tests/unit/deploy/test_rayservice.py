@@ -99,7 +99,12 @@ def test_secrets_come_from_the_cluster_only(manifest: dict[str, Any]) -> None:
     for spec in pod_specs(manifest):
         for container in spec["containers"]:
             by_name = {variable["name"]: variable for variable in container["env"]}
-            for name in ("NORIA_DATABASE_URL", "NORIA_ADMIN_KEY", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+            for name in (
+                "NORIA_DATABASE_URL",
+                "NORIA_ADMIN_KEY",
+                "AWS_ACCESS_KEY_ID",
+                "AWS_SECRET_ACCESS_KEY",
+            ):
                 assert set(by_name[name]["valueFrom"]) == {"secretKeyRef"}
                 assert "value" not in by_name[name]
 
