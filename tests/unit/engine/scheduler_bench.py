@@ -7,7 +7,7 @@ from typing import Any
 from engine.adapters import AddedAdapters
 from engine.blocks import BlockPool
 from engine.config import BLOCK_SIZE, blocks_for
-from engine.fake_runner import FixedCosts
+from engine.fake_runner import FakeWeights, FixedCosts
 from engine.limits import Limits, SchedulerCounters
 from engine.records import Request, SamplingParams, StepPlan
 from engine.scheduler import Scheduler
@@ -26,25 +26,31 @@ class Bench:
         max_batched_tokens: int = 32,
         *,
         host_blocks: int = 0,
-        adapter_slots: int = 0,
+        adapter_slots: int = 1,
         **terms: Any,
     ) -> None:
         self.pool = BlockPool(num_blocks)
         self.limits = Limits(max_num_seqs, max_batched_tokens, **terms)
         swap = SwapSpace(num_blocks, host_blocks, FixedCosts())
         counters = SchedulerCounters()
-        turns = SlotTurns(adapter_slots, AddedAdapters(), counters.slots)
+        self.turns = turns = SlotTurns(adapter_slots, _Anything(), counters.slots)
         self.scheduler = Scheduler(self.limits, self.pool, swap, turns, counters, prefix_cache=True)
         self.seqs: list[Sequence] = []
 
     def add(
-        self, prompt_len: int, max_tokens: int = 8, *, first: int | None = None, priority: int = 0
+        self,
+        prompt_len: int,
+        max_tokens: int = 8,
+        *,
+        first: int | None = None,
+        holds_from: int = 0,
+        **more: Any,
     ) -> Sequence:
-        """Prompts differ in their first token unless `first` is given."""
+        """Prompts differ in their first token unless `first` is given. more: priority, adapter."""
         seq_id = len(self.seqs)
         prompt = (1000 + seq_id if first is None else first, *range(1, prompt_len))
-        request = Request(str(seq_id), prompt, SamplingParams(max_tokens=max_tokens), priority=priority)
-        seq = Sequence(seq_id, request, max_tokens, frozenset(), 0, 0, 0.0)
+        request = Request(str(seq_id), prompt, SamplingParams(max_tokens=max_tokens), **more)
+        seq = Sequence(seq_id, request, max_tokens, frozenset(), 0, holds_from, 0.0)
         self.seqs.append(seq)
         self.scheduler.add(seq)
         return seq
@@ -72,9 +78,15 @@ class Bench:
     def _check(self, plan: StepPlan) -> None:
         assert plan.num_tokens <= self.limits.max_batched_tokens
         assert len({share.seq_id for share in plan.seqs}) == len(plan.seqs) <= self.limits.max_num_seqs
-        assert {share.seq_id for share in plan.seqs} == {seq.seq_id for seq in self.scheduler.running}
+        computed = {
+            seq.seq_id for seq in self.scheduler.running if seq.adapter_next in (None, *self.turns.bound)
+        }
+        assert {share.seq_id for share in plan.seqs} == computed
         for share in plan.seqs:
+            seq = self.seqs[share.seq_id]
             assert share.count >= 1
+            assert share.adapter_slot == self.turns.bound.get(str(seq.adapter_next), 0)
+            assert share.start >= seq.adapter_from or share.start + share.count <= seq.adapter_from
             assert len(share.block_table) >= blocks_for(share.start + share.count)
             assert all(
                 self.pool.is_writable(block) for block in share.block_table[share.start // BLOCK_SIZE :]
@@ -84,6 +96,13 @@ class Bench:
     @property
     def live(self) -> list[Sequence]:
         return [seq for seq in self.seqs if seq.state != "finished"]
+
+
+class _Anything(AddedAdapters):
+    """Every digest names an adapter."""
+
+    def get(self, digest: str) -> FakeWeights:
+        return FakeWeights(digest)
 
 
 def counts_of(plan: StepPlan) -> dict[int, int]:

@@ -20,8 +20,12 @@ from engine.errors import (
 from engine.fake_runner import FakeRunner, FakeWeights, expected, fake_engine
 from engine.records import Request, RequestStats, SamplingParams, TokenEvent
 from engine.victims import MAX_PREEMPTIONS
+from tests.unit.engine.slot_watch import SlotWatch
 
-DIGESTS = ("sha256:a", "sha256:b", "sha256:c")
+INVOCATIONS = {"sha256:a": (), "sha256:b": (), "sha256:c": (40, 41), "sha256:d": (33,), "sha256:e": ()}
+"""Of each adapter; prompts of some lengths and families have them, at several positions."""
+
+DIGESTS = tuple(INVOCATIONS)
 POISON = 96
 
 CHOICES: tuple[dict[str, Any], ...] = (
@@ -63,10 +67,12 @@ class History:
     sizes: dict[str, int]
     taken: dict[str, Request] = field(default_factory=dict)
     events: dict[str, list[TokenEvent]] = field(default_factory=dict)
+    watch: SlotWatch = field(default_factory=SlotWatch)
+    most_parked: int = 0
 
     def __post_init__(self) -> None:
         self.engine = fake_engine(
-            self.runner, max_model_len=200, max_waiting=6, adapter_slots=2, **self.sizes
+            self.runner, **({"max_model_len": 200, "max_waiting": 6, "adapter_slots": 2} | self.sizes)
         )
 
     def add(self, about: dict[str, Any]) -> None:
@@ -112,13 +118,15 @@ class History:
     def step(self) -> None:
         for event in self.engine.step():
             self.events.setdefault(event.request_id, []).append(event)
+        self.watch.look(self.engine._scheduler.turns)
+        self.most_parked = max(self.most_parked, self.engine.stats().parked)
 
     def abort(self, number: int) -> None:
         if self.taken:
             self.engine.abort(list(self.taken)[number % len(self.taken)])
 
     def load(self, digest: str) -> None:
-        self.engine.add_adapter(FakeWeights(digest))
+        self.engine.add_adapter(_weights(digest))
 
     def unload(self, digest: str) -> None:
         try:
@@ -211,14 +219,21 @@ def _check_choice(tokens: list[int], last: TokenEvent, alone: list[int]) -> None
 def _alone(request: Request, index: int) -> list[int]:
     sampling = request.sampling
     seed = (sampling.seed or 0) + index
-    return expected(request.prompt, sampling.max_tokens, seed=seed, adapter=request.adapter)
+    invocation = INVOCATIONS.get(request.adapter or "", ())
+    return expected(
+        request.prompt, sampling.max_tokens, seed=seed, adapter=request.adapter, invocation=invocation
+    )
+
+
+def _weights(digest: str) -> FakeWeights:
+    return FakeWeights(digest, INVOCATIONS[digest])
 
 
 def _searched_alone(request: Request) -> list[tuple[list[int], float | None]]:
     """What an engine with room for all makes of it, each choice with its score."""
     engine = fake_engine(FakeRunner(num_blocks=200), max_model_len=200, prefix_cache=False)
     if request.adapter is not None:
-        engine.add_adapter(FakeWeights(request.adapter))
+        engine.add_adapter(_weights(request.adapter))
     engine.add(request)
     events: list[TokenEvent] = []
     while engine.has_work:
@@ -259,7 +274,7 @@ def _some_action(draw: Random) -> tuple[str, Any]:
         (1, (None,), 18, 4),
         (2, (None,), 18, 12),
         (3, (24,), 11, 0),
-        (4, (40,), 12, 12),
+        (7, (40,), 12, 12),
         (5, (None, 24), 24, 12),
         (6, (None, 40, 40, 17), 52, 20),
     ],
@@ -269,8 +284,8 @@ def test_ten_thousand_steps_with_everything_that_can_happen(
 ) -> None:
     draw = Random(seed)
     runner = FakeRunner(num_blocks, num_host_blocks=num_host_blocks, windows=windows, poison=POISON)
-    told = History(runner, {"max_num_seqs": 8, "max_batched_tokens": 40})
-    for digest in DIGESTS[:2]:
+    told = History(runner, {"max_num_seqs": 8, "max_batched_tokens": 40, "adapter_slots": 2})
+    for digest in DIGESTS[:4]:
         told.load(digest)
     while len(runner.plans) < 2000:
         told.do(*_some_action(draw))
@@ -279,13 +294,18 @@ def test_ten_thousand_steps_with_everything_that_can_happen(
     assert min(stats.preemptions, stats.evictions, stats.prefix_hits) > 0
     assert (stats.swaps > 0) == (runner.num_host_blocks > 0)
     assert all(told.finished(kind) for kind in CHOICES)
+    assert told.most_parked > 0
     assert any(account.preemptions for kind in CHOICES for account in told.finished(kind))
 
 
 @settings(deadline=None, max_examples=150)
 @given(
     sizes=st.fixed_dictionaries(
-        {"max_num_seqs": st.integers(1, 5), "max_batched_tokens": st.integers(5, 40)}
+        {
+            "max_num_seqs": st.integers(1, 5),
+            "max_batched_tokens": st.integers(5, 40),
+            "adapter_slots": st.integers(1, 3),
+        }
     ),
     num_blocks=st.integers(4, 14),
     num_host_blocks=st.sampled_from([0, 4, 30]),
@@ -302,7 +322,7 @@ def test_every_request_ends_once_and_as_if_alone(
     pools = {"num_blocks": num_blocks, "num_host_blocks": num_host_blocks, "windows": windows}
     runner = FakeRunner(**pools, poison=POISON)
     told = History(runner, sizes)
-    for digest in DIGESTS[:2]:
+    for digest in DIGESTS[:4]:
         told.load(digest)
     for action, value in history:
         told.do(action, value)
