@@ -43,6 +43,7 @@ def asked_tensors(config: AdapterConfig, targets: BaseTargets, name_of: Callable
     rows = _token_rows(config, targets, name_of, shared)
     for module in rows:
         required[module].add(Part.TOKENS)
+    _tie_changes(config, targets, required)
     _refuse_mixtures(config, targets, required, shared)
     return Asked(
         required={module: frozenset(parts) for module, parts in required.items()},
@@ -50,6 +51,15 @@ def asked_tensors(config: AdapterConfig, targets: BaseTargets, name_of: Callable
         token_ids=rows,
         tokens_in_head=shared,
     )
+
+
+_TIED = {
+    Part.EMBEDDING_A: Part.B,
+    Part.EMBEDDING_B: Part.A,
+    Part.MAGNITUDE: Part.MAGNITUDE,
+    Part.WEIGHT: Part.WEIGHT,
+}
+"""What a change of the token table is to the head, whose matrix it is as well."""
 
 
 def _copies(targets: BaseTargets, module: str, parts: Collection[Part]) -> frozenset[Part]:
@@ -109,15 +119,22 @@ def _token_rows(
     return {module: ids for module, ids in rows.items() if ids}
 
 
+def _tie_changes(config: AdapterConfig, targets: BaseTargets, required: Mapping[str, set[Part]]) -> None:
+    """Asked to, PEFT changes a tied head as it does the table; it names the table alone and saves both."""
+    if not (config.ensure_weight_tying and targets.tied):
+        return
+    table, head = required[targets.embedding], required[HEAD]
+    tied = {_TIED[part] for part in table if part in _TIED}
+    if head - {Part.TOKENS} - tied:
+        raise UnsupportedFeature("ensure_weight_tying", True, "a changed head has to follow the token table")
+    head |= tied
+
+
 def _refuse_mixtures(
     config: AdapterConfig, targets: BaseTargets, required: Mapping[str, set[Part]], shared: bool
 ) -> None:
     """What PEFT refuses or ties differently; all of it concerns the two tables of tokens."""
     table, head = required[targets.embedding], required[HEAD]
-    if config.ensure_weight_tying and targets.tied and (table | head) - {Part.TOKENS}:
-        raise UnsupportedFeature(
-            "ensure_weight_tying", True, "the head is tied to the table; leave both alone"
-        )
     for parts in (table, head):
         if Part.TOKENS in parts and parts - {Part.TOKENS}:
             raise UnsupportedFeature(

@@ -85,7 +85,13 @@ FEATURES: Mapping[str, Configs] = {
         "dora": {**PLAIN, "target_modules": ALL, "use_dora": True},
         "dora and bias": {**PLAIN, "use_dora": True, "bias": "all"},
     },
-    "llama-tied": TABLES,
+    "llama-tied": {
+        **TABLES,
+        "tied embedding": {**TABLE, "ensure_weight_tying": True},
+        "tied head": {**HEAD, "ensure_weight_tying": True},
+        "tied embedding with dora": {**TABLE, "ensure_weight_tying": True, "use_dora": True},
+        "tied saved embedding": {**PLAIN, "modules_to_save": ["embed_tokens"], "ensure_weight_tying": True},
+    },
 }
 """By the tiny model they are made for."""
 
