@@ -88,11 +88,13 @@ class AdapterAdmin:
             await self._keep_copy(candidate)
             try:
                 replicas = await self._take(candidate.model.name, candidate.adapter.digest, candidate.forced)
+                if body.pinned:
+                    await self._hold(candidate.model.name, candidate.adapter.digest, candidate.forced)
                 if not await self._registry.publish(
                     body.lora_name, candidate, pinned=body.pinned, replace=body.load_inplace
                 ):
                     raise AdapterAlreadyLoaded(body.lora_name)
-            except BaseException:
+            except BaseException:  # also where the caller is gone: nothing may stay that nobody can name
                 await self._free_if_unused(candidate.model.name, candidate.adapter.digest)
                 raise
             await self._settle(candidate.model.name)
@@ -118,7 +120,7 @@ class AdapterAdmin:
         async with self._locks.hold(name):
             row = await self._served(name)
             if pinned:
-                await self._take(row.base_model, row.digest, is_forced(row))
+                await self._hold(row.base_model, row.digest, is_forced(row))
             await self._registry.pin(name, pinned)
             await self._settle(row.base_model)
 
@@ -160,6 +162,14 @@ class AdapterAdmin:
     async def _take(self, base_model: str, digest: str, forced: bool) -> dict[str, Any]:
         """Every replica of the base model loads it, or the first failure is raised."""
         return await self._fleet.call_all(base_model, "load", digest, forced)
+
+    async def _hold(self, base_model: str, digest: str, forced: bool) -> None:
+        """Every replica of the base model pins it, or none does and the first failure is raised."""
+        try:
+            await self._fleet.call_all(base_model, "pin", digest, forced)
+        except BaseException:
+            await self._pins.restore(base_model)
+            raise
 
     async def _settle(self, base_model: str) -> None:
         """Every gateway routes by the registry as it is now, and every replica keeps what it says."""

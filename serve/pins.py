@@ -61,6 +61,12 @@ class Pins:
         members = self._fleet.members(base_model)
         await asyncio.gather(*(self._tell(member) for member in members if self._is_due(member)))
 
+    async def restore(self, base_model: str) -> None:
+        """Tell every replica anew, also where nothing has changed: somebody else has pinned there."""
+        for member in self._fleet.members(base_model):
+            self._told.pop(member.report.replica, None)
+        await asyncio.gather(*map(self._tell, self._fleet.members(base_model)))
+
     def _wanted(self, base_model: str) -> Wanted:
         """digest -> whether it was forced onto the base model."""
         rows = [row for row in self._snapshot().pinned if row.base_model == base_model]

@@ -80,12 +80,14 @@ class Worker:
                 self._release(event.request_id)
 
     async def call(self, method: str, args: list[Any]) -> Any:
-        """Control calls: load, unload, keep (what is pinned), prefetch, adapters. Raises what went wrong."""
+        """Control calls: load, unload, pin, keep (all that is pinned), prefetch, adapters."""
         match method, args:
             case "load", [str(digest), bool(force)]:
                 return await self._load(digest, force)
             case "unload", [str(digest)]:
                 return await self._unload(digest)
+            case "pin", [str(digest), bool(force)]:
+                await self._residency.pin(digest, force=force)
             case "keep", [int(epoch), dict(wanted)]:
                 return await self._kept.keep(epoch, wanted)
             case "prefetch", [str(digest), bool(force)]:
