@@ -12,6 +12,7 @@ import torch
 from engine.adapter_targets import AdapterTargets
 from engine.adapter_weights import AdapterWeights, EmbeddingDelta, NormWeights
 from engine.backends import StepModel
+from engine.dtypes import DTYPES
 from engine.errors import AdapterMismatch, AdapterTooLarge
 from engine.modelspec import read_spec
 from engine.native.levels import Level
@@ -157,6 +158,19 @@ def test_the_models_own_head_and_norms_change_nothing(tiny: Tiny, kind: str, lev
     bound(model, {1: same})
     base, own = (make_rows(LENGTHS, 128, seed=7, slots=[slot] * 7) for slot in (0, 1))
     assert torch.equal(whole(model, own), whole(model, base))
+
+
+@kinds
+def test_hundreds_of_sampled_rows_are_as_a_few(tiny: Tiny, kind: str) -> None:
+    """More than the product takes at a time, of every adapter."""
+    settings: dict[str, Any] = {**KINDS[kind], "dtype": DTYPES[KINDS[kind]["dtype"]]}
+    model = KeptLogits(read_spec(tiny("llama").folder), num_blocks=900, max_rank=64, threads=2, **settings)
+    model.load(tiny("llama").folder)
+    bound(model, three(targets_of(tiny("llama"))))
+    rows = [Row(i, [i % 128], [i], adapter_slot=i % 4) for i in range(900)]
+    assert torch.equal(
+        whole(model, rows), torch.cat([whole(model, rows[i : i + 60]) for i in range(0, 900, 60)])
+    )
 
 
 def test_tokens_of_the_adapter_alone_have_rows_of_their_own(tiny: Tiny) -> None:
