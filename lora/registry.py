@@ -68,6 +68,8 @@ class RegistrySnapshot:
     adapters: Mapping[str, AdapterRow]
     pinned: tuple[AdapterRow, ...]
     """What every replica keeps, also while a local stop lets it answer nobody here."""
+    of_endpoints: Set[str]
+    """Ids of the adapters that are prod or canary."""
     _targets: Mapping[str, Target]
     _prod: Mapping[str, AdapterRow]
     _canaries: Mapping[str, tuple[Canary, ...]]
@@ -92,6 +94,7 @@ class RegistrySnapshot:
             endpoints={row.name: row for row in rows.endpoints},
             adapters=adapters,
             pinned=tuple(row for row in rows.adapters if row.pinned),
+            of_endpoints={row.id for row in rows.adapters if row.status in ("canary", "prod")},
             _targets=_index_names(rows, adapters),
             _prod={row.endpoint: row for row in rows.adapters if row.status == "prod" and row.endpoint},
             _canaries={endpoint: tuple(found) for endpoint, found in canaries.items()},

@@ -18,7 +18,7 @@ from serve.errors import InvalidField
 from serve.fleet import Fleet
 from serve.generation import Generation
 from serve.ids import uuid7
-from serve.metrics import Meter, Metrics
+from serve.metrics import BASE, Meter, Metrics
 from serve.order import Order, Prompt
 from serve.protocol.chat import ChatBody
 from serve.protocol.completions import CompletionBody
@@ -100,7 +100,7 @@ class Conductor:
         self._metrics.requested(
             route.endpoint, route.variant, route.adapter_id, order.body.n, wanted[0].max_tokens
         )
-        meter = Meter(self._metrics, route.model.name, route.adapter_id or "base")
+        meter = Meter(self._metrics, route.model.name, route.adapter_id or BASE)
         generations: list[Generation] = []
         for prompt, want in zip(prompts, wanted, strict=True):
             for _ in range(order.body.n):

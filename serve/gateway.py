@@ -32,7 +32,7 @@ from serve.directory import GatewayReport, ReplicaReport, View
 from serve.fleet import Fleet
 from serve.gathered_metrics import Health
 from serve.listing import Listing
-from serve.metrics import Metrics
+from serve.metrics import Metrics, ServedAdapters
 from serve.pins import Pins
 from serve.record import Recorder, SpoolWriter
 from serve.record.keeper import Keeper
@@ -83,7 +83,7 @@ class Gateway:
         self.recorder = Recorder(self.spool, DatabaseSink(self.database))
         self.keeper = Keeper(self.spool)
         self.upkeep = Upkeep(self.database)
-        self.metrics = Metrics(self._reports, self._health)
+        self.metrics = Metrics(self._reports, self._health, self._served)
         self.conductor = Conductor(self.router, self.fleet, self.keeper, self.metrics)
         self.doorkeeper = Doorkeeper(config.admin_key, {} if config.require_api_key else None)
         self._keys: asyncio.Task[None] | None = None
@@ -156,6 +156,10 @@ class Gateway:
 
     def _reports(self) -> list[ReplicaReport]:
         return [member.report for member in self.fleet.members()]
+
+    def _served(self) -> ServedAdapters:
+        snapshot = self._snapshot()
+        return ServedAdapters(snapshot.adapters, snapshot.of_endpoints)
 
     def _health(self) -> Health:
         state = self.recorder.state

@@ -1,21 +1,27 @@
 """Prometheus metrics of one gateway: vLLM's names for what vLLM has, `noria:` for the rest.
 
-Figures of requests are measured here and carry the adapter that answered; figures of engines are what the
-replicas last reported. Nothing is kept in the library's global registry.
+Figures of requests are measured here and carry the adapter that answered, for a bounded number of adapters;
+figures of engines are what the replicas last reported. Nothing is kept in the library's global registry.
 """
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 
+from serve.adapter_series import AdapterFamily, RecentAdapters
 from serve.directory import ReplicaReport
 from serve.gathered_metrics import GatheredMetrics, Health
 
 if TYPE_CHECKING:
     from serve.generation import Tally
 
+BASE = "base"
+"""Stands for the adapter where the base model answers."""
+MAX_ADAPTERS = 100
+"""Adapters outside endpoints' prod and canary that have series of their own; the rest is "other"."""
 _LABELS = ("model_name", "adapter")
 _SECONDS = (
     0.001,
@@ -45,12 +51,29 @@ _CHOICES = (1, 2, 5, 10, 20)
 _FEW = (0, 1, 2, 3, 5, 10)
 
 
+@dataclass(frozen=True, slots=True)
+class ServedAdapters:
+    """Ids of the adapters that are served: all of them, and those that are prod or canary of an endpoint."""
+
+    ids: Container[str]
+    of_endpoints: Container[str]
+
+
 class Metrics:
     """All metrics of one gateway."""
 
-    def __init__(self, reports: Callable[[], Iterable[ReplicaReport]], health: Callable[[], Health]) -> None:
+    def __init__(
+        self,
+        reports: Callable[[], Iterable[ReplicaReport]],
+        health: Callable[[], Health],
+        adapters: Callable[[], ServedAdapters],
+    ) -> None:
         self.registry = CollectorRegistry()
         self.registry.register(GatheredMetrics(reports, health))
+        self._adapters = adapters
+        self._recent = RecentAdapters(
+            MAX_ADAPTERS, lambda name: name == BASE or name in adapters().of_endpoints
+        )
         histogram = self._histogram
         self.ttft = histogram("vllm:time_to_first_token_seconds", "Time to first token.", _SECONDS)
         self.gap = histogram("vllm:inter_token_latency_seconds", "Time between tokens.", _GAPS)
@@ -69,25 +92,29 @@ class Metrics:
         self.choices = Histogram(
             "vllm:request_params_n", "Choices asked for.", buckets=_CHOICES, registry=self.registry
         )
-        self.success = Counter(
-            "vllm:request_success",
-            "Requests that ended, by reason.",
-            (*_LABELS, "finished_reason"),
-            registry=self.registry,
+        self.success = self._counter(
+            "vllm:request_success", "Requests that ended, by reason.", (*_LABELS, "finished_reason")
         )
-        self.variants = Counter(
+        self.variants = self._counter(
             "noria:requests",
             "Requests by endpoint and arm of its split.",
             ("endpoint", "variant", "adapter"),
-            registry=self.registry,
         )
         self.errors = Counter(
             "noria:http_errors", "Refused or failed requests.", ("code",), registry=self.registry
         )
         self.feedback = Counter("noria:feedback", "Acts of feedback.", ("kind",), registry=self.registry)
 
-    def _histogram(self, name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
-        return Histogram(name, text, _LABELS, buckets=buckets, registry=self.registry)
+    def _histogram(self, name: str, text: str, buckets: tuple[float, ...]) -> AdapterFamily[Histogram]:
+        histogram = Histogram(name, text, _LABELS, buckets=buckets, registry=None)
+        family = AdapterFamily(histogram, _LABELS, self._recent)
+        self.registry.register(family)
+        return family
+
+    def _counter(self, name: str, text: str, labels: tuple[str, ...]) -> AdapterFamily[Counter]:
+        family = AdapterFamily(Counter(name, text, labels, registry=None), labels, self._recent)
+        self.registry.register(family)
+        return family
 
     def _define_cache_figures(self) -> None:
         histogram = self._histogram
@@ -102,13 +129,14 @@ class Metrics:
         self, endpoint: str | None, variant: str, adapter: str | None, choices: int, max_tokens: int
     ) -> None:
         """A request was routed."""
-        name = adapter or "base"
-        self.variants.labels(endpoint or "", variant, name).inc()
+        self.variants.labels(endpoint or "", variant, adapter or BASE).inc()
         self.choices.observe(choices)
         self.max_tokens.observe(max_tokens)
 
     def render(self) -> bytes:
         """The text that Prometheus reads."""
+        served = self._adapters().ids
+        self._recent.forget(lambda name: name != BASE and name not in served)
         return generate_latest(self.registry)
 
 
@@ -118,15 +146,15 @@ class Meter:
     def __init__(self, metrics: Metrics, model: str, adapter: str) -> None:
         self._metrics = metrics
         self._labels = (model, adapter)
-        self._gap = metrics.gap.labels(model, adapter)
 
     def tokens(self, tally: "Tally", count: int, now: float) -> None:
         """`count` tokens came at `now`; several in one read count as evenly spaced."""
         if tally.last_token is None:
             self._metrics.ttft.labels(*self._labels).observe(now - tally.started)
             return
+        gap = self._metrics.gap.labels(*self._labels)
         for _ in range(count):
-            self._gap.observe((now - tally.last_token) / count)
+            gap.observe((now - tally.last_token) / count)
 
     def finished(self, tally: "Tally", reason: str) -> None:
         """The completion ended; figures of tokens and times are kept of those that ended well."""

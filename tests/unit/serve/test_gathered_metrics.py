@@ -5,11 +5,13 @@ from prometheus_client import generate_latest
 from engine.records import EngineStats, GroupStats, MemorySplit, Spread
 from serve.directory import ReplicaReport
 from serve.gathered_metrics import Health
-from serve.metrics import Metrics
+from serve.metrics import Metrics, ServedAdapters
 
 
 def _text(report: ReplicaReport) -> str:
-    return generate_latest(Metrics(lambda: [report], Health).registry).decode()
+    return generate_latest(
+        Metrics(lambda: [report], Health, lambda: ServedAdapters((), ())).registry
+    ).decode()
 
 
 def _report(stats: EngineStats) -> ReplicaReport:

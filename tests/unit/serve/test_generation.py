@@ -12,7 +12,7 @@ from serve.errors import GenerationError, RemoteError, ReplicaLost, SpoolFull
 from serve.gathered_metrics import Health
 from serve.generation import Generation, Job, Piece, merged, start_all
 from serve.link import ReplicaLink
-from serve.metrics import Meter, Metrics
+from serve.metrics import Meter, Metrics, ServedAdapters
 from serve.record.keeper import Keeper
 from serve.record.spool import SpoolWriter
 
@@ -99,7 +99,7 @@ class Stage:
         self.make_record = make_record
         self.spool = Spool()
         self.keeper = Keeper(cast(SpoolWriter, self.spool))
-        self.metrics = Metrics(list, Health)
+        self.metrics = Metrics(list, Health, lambda: ServedAdapters((), ()))
         self.streams: list[Stream] = []
 
     def generation(
