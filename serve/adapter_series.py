@@ -42,8 +42,9 @@ class AdapterFamily(Collector, Generic[M]):
 
     def fold(self, adapter: str) -> None:
         """Count on under "other" what the adapter's own series have counted."""
-        for values in self._series.pop(adapter, ()):
-            kept = self._folded[(*values[: self._place], OTHER, *values[self._place + 1 :])]
+        gone: set[Labels] = self._series.pop(adapter, set())
+        for values in gone:
+            kept = self._folded[self._as_other(values)]
             for family in self._metric.labels(*values).collect():
                 for sample in family.samples:
                     if not sample.name.endswith("_created"):
@@ -58,6 +59,9 @@ class AdapterFamily(Collector, Generic[M]):
                 for (name, bound), value in kept.items():
                     family.add_sample(name, labels | ({"le": bound} if bound else {}), value)
             yield family
+
+    def _as_other(self, values: Labels) -> Labels:
+        return (*values[: self._place], OTHER, *values[self._place + 1 :])
 
 
 class RecentAdapters:
