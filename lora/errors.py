@@ -20,6 +20,7 @@ LoraError
 │   ├── WrongVocabulary       a table of another number of tokens than the base has
 │   ├── OutsideVocabulary     a token id that the base does not have
 │   └── BaseLacksTensor       the base's own files are incomplete
+├── SelfCheckFailed           the comparison with merged weights could not be made
 ├── IdenticalToBase           it was loaded, and no probe answers otherwise than the base
 ├── StoreError
 │   ├── InvalidStore          a store's URL or options that cannot be
@@ -227,6 +228,14 @@ class IdenticalToBase(LoraError):
             f"adapter {digest} changes nothing: on {probes} probe prompts its logprobs equal the base "
             "model's, allowed: at least one that differs (or force)"
         )
+
+
+class SelfCheckFailed(LoraError):
+    """The comparison with merged weights could not be made; it says nothing of the adapter."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(f"the adapter could not be compared with merged weights: {reason}")
 
 
 class StoreError(LoraError):

@@ -1,8 +1,10 @@
 """From a digest to weights for one base model: fetch, verify, match, read. It blocks, so threads call it."""
 
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from pathlib import Path
 
 import torch
 
@@ -11,8 +13,10 @@ from lora.base_copies import repeated
 from lora.errors import AdapterNotFound
 from lora.format import DEFAULT_LIMITS, Adapter, Limits, MatchReport, check_against, read_adapter
 from lora.local_disk import LocalCopy, LocalDisk
+from lora.probe import probe_prompts
 from lora.targets import BaseTargets
 from lora.tensor_reader import BaseReader
+from lora.touched_tokens import touched_tokens
 from lora.weights import load_weights
 
 
@@ -75,11 +79,24 @@ class AdapterLoader:
                 self._disk.fetch(digest)
                 return self._read(fitted)
 
-    def describe(self, digest: str, *, force: bool = False) -> dict[str, Any]:
-        """How an adapter fits, as JSON data: MatchReport.summary() and what only repeats the base's."""
-        fitted = self.fit(digest, force=force)
-        dropped = repeated(fitted.adapter, fitted.report, self._base.tensors)
-        return fitted.report.summary() | {"dropped": list(dropped)}
+    def dropped(self, digest: str) -> tuple[str, ...]:
+        """Names of its tensors that only repeat the base's. Raises what fit() and reading them raise."""
+        fitted = self.fit(digest, force=True)
+        with self._disk.reading(digest):
+            return repeated(fitted.adapter, fitted.report, self._base.tensors)
+
+    def probe_prompts(self, digest: str, lengths: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+        """Prompts on which the adapter shows, see lora.probe. Raises what fit() and reading it raise."""
+        fitted = self.fit(digest, force=True)
+        with self._disk.reading(digest):
+            touched = touched_tokens(fitted.adapter, fitted.report, self._base.targets, self._base.tensors)
+        return probe_prompts(
+            self._base.targets.vocab, lengths, invocation=fitted.adapter.config.invocation, touched=touched
+        )
+
+    def reading(self, digest: str) -> AbstractContextManager[Path]:
+        """Where the local copy is or comes; it is not removed before the end of the block."""
+        return self._disk.reading(digest)
 
     def forget(self, digest: str) -> None:
         """Remove the local copy; the store keeps its own."""

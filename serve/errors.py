@@ -290,6 +290,7 @@ TABLE: dict[type[Exception], Row] = {
     lora.errors.OutsideVocabulary: _bad("outside_vocabulary"),
     lora.errors.BaseLacksTensor: _bad("base_lacks_tensor"),
     lora.errors.IdenticalToBase: _bad("identical_to_base"),
+    lora.errors.SelfCheckFailed: Row(500, "server_error", "self_check_failed"),
     lora.errors.InvalidStore: _INTERNAL,
     lora.errors.StoreUnavailable: _busy("store_unavailable"),
     lora.errors.InvalidDigest: _INTERNAL,

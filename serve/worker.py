@@ -32,12 +32,21 @@ class RequestEngine(Protocol):
     def stats(self) -> EngineStats: ...
 
 
+class AdapterInspector(Protocol):
+    """The part of Inspector that is needed here. Both calls ask about an adapter that stays loaded."""
+
+    async def changes(self, digest: str, *, force: bool) -> tuple[str, ...]: ...
+
+    async def check(self, digest: str) -> Mapping[str, Any]: ...
+
+
 class Worker:
     """The Handler of a replica's LinkServer. Everything runs on one event loop."""
 
-    def __init__(self, engine: RequestEngine, residency: Residency) -> None:
+    def __init__(self, engine: RequestEngine, residency: Residency, inspector: AdapterInspector) -> None:
         self._engine = engine
         self._residency = residency
+        self._inspector = inspector
         self._kept = KeptAdapters(residency)
         self._pins: dict[str, Pin] = {}
         self._adding: dict[str, asyncio.Task[Any]] = {}
@@ -80,10 +89,12 @@ class Worker:
                 self._release(event.request_id)
 
     async def call(self, method: str, args: list[Any]) -> Any:
-        """Control calls: load, unload, pin, keep (all that is pinned), prefetch, adapters."""
+        """Control calls: load, check, unload, pin, keep (all that is pinned), prefetch, adapters."""
         match method, args:
             case "load", [str(digest), bool(force)]:
                 return await self._load(digest, force)
+            case "check", [str(digest), bool(force)]:
+                return await self._check(digest, force)
             case "unload", [str(digest)]:
                 return await self._unload(digest)
             case "pin", [str(digest), bool(force)]:
@@ -113,7 +124,16 @@ class Worker:
         """Answer once the adapter is ready in memory, with its line of the listing."""
         pin = await self._residency.acquire(digest, force=force, stay=True)
         try:
-            return self.adapters()[digest]
+            warnings = await self._inspector.changes(digest, force=force)
+            return {**self.adapters()[digest], "warnings": list(warnings)}
+        finally:
+            self._residency.release(pin)
+
+    async def _check(self, digest: str, force: bool) -> Mapping[str, Any]:
+        """The adapter against merged weights, see SelfCheck. force: it may be one of another base."""
+        pin = await self._residency.acquire(digest, force=force)
+        try:
+            return await self._inspector.check(digest)
         finally:
             self._residency.release(pin)
 

@@ -22,6 +22,7 @@ from lora.local_disk import LocalDisk
 from lora.residency import Residency
 from lora.store import open_store
 from serve.config import AppConfig, ModelConfig
+from serve.inspector import Inspector
 from serve.worker import Worker
 
 
@@ -38,14 +39,16 @@ async def furnish(config: AppConfig, model: ModelConfig) -> Parts:
     """The parts of one replica of `model`."""
     settings = _with_threads(model.engine)
     worker: Worker
+    inspector: Inspector
 
     def sink(events: list[TokenEvent]) -> None:
-        worker.sink(events)
+        worker.sink(inspector.take(events))
 
     engine = AsyncEngine(settings, sink)
     loader = await asyncio.to_thread(_loader, config, model)
     residency = Residency(engine, loader, budget=adapter_budget(settings, read_spec(model.folder)))
-    worker = Worker(engine, residency)
+    inspector = Inspector(engine, loader, model=model.folder, dtype=settings.dtype)
+    worker = Worker(engine, residency, inspector)
     return Parts(engine, residency, worker)
 
 

@@ -104,6 +104,16 @@ class FakeLoader(FakeSource):
         return super().fit(digest, force=force)
 
 
+class FakeInspector:
+    """The fake engine knows no logprobs."""
+
+    async def changes(self, digest: str, *, force: bool) -> tuple[str, ...]:
+        return ()
+
+    async def check(self, digest: str) -> dict[str, Any]:
+        return {"passed": True}
+
+
 class Replica:
     """A replica without Ray."""
 
@@ -112,7 +122,7 @@ class Replica:
         self.engine = AsyncEngine(settings, self._events, make_engine=self._make_engine)
         self.loader = FakeLoader()
         self.residency = Residency(self.engine, self.loader, budget=1 << 20)
-        self.worker = Worker(self.engine, self.residency)
+        self.worker = Worker(self.engine, self.residency, FakeInspector())
         self.server = LinkServer(self.worker, TOKEN)
         self.worker.server = self.server
         self.name = name

@@ -75,11 +75,6 @@ class Trained:
         with torch.no_grad():
             return self.peft(torch.tensor([prompt])).logits[0, -1].float()
 
-    def base_logits(self, prompt: Sequence[int]) -> Tensor:
-        """The same of the model without the adapter."""
-        with torch.no_grad(), quiet():
-            return _load(self.model)(torch.tensor([prompt])).logits[0, -1].float()
-
 
 def train(folder: Path, family: str, *, save_embedding: str | bool = "auto", **config: Any) -> Trained:
     """An adapter with drawn values in all it trains, saved, and loaded into a fresh base by PEFT."""

@@ -26,6 +26,7 @@ SAMPLES = [
     errors.OutsideVocabulary("trainable_token_indices", 64, 64),
     errors.BaseLacksTensor("model.norm.weight"),
     errors.IdenticalToBase("sha256:x", 3),
+    errors.SelfCheckFailed("it took more than 600 s"),
     errors.InvalidStore("url", "file:///folder"),
     errors.StoreUnavailable("EndpointConnectionError"),
     errors.InvalidDigest("x"),

@@ -36,11 +36,21 @@ class Engine(FakeEngine):
         return EngineStats()
 
 
+class Inspector:
+    """Finds that every adapter changes something."""
+
+    async def changes(self, digest: str, *, force: bool) -> tuple[str, ...]:
+        return ("forced",) if force else ()
+
+    async def check(self, digest: str) -> dict[str, Any]:
+        return {"passed": True}
+
+
 class Bench:
     def __init__(self, room: int = 1) -> None:
         self.engine, self.source = Engine(), FakeSource()
         self.residency = Residency(self.engine, self.source, budget=room * SIZE, patience_s=60)
-        self.worker = Worker(self.engine, self.residency)
+        self.worker = Worker(self.engine, self.residency, Inspector())
 
     def pins(self) -> dict[str, int]:
         return {item.digest: item.pins for item in self.residency.snapshot() if item.pins}
@@ -109,6 +119,7 @@ async def test_an_abort_of_a_running_or_unknown_request_goes_to_the_engine() -> 
 async def test_a_load_waits_until_ready_and_an_unload_for_nobody() -> None:
     bench = Bench()
     loaded = await bench.worker.call("load", [DIGEST, False])
+    assert loaded["warnings"] == []
     assert (loaded["state"], loaded["bytes"]) == ("ready", SIZE)
     await bench.worker.add(request("a"), force=False)
     going = await asyncio.wait_for(bench.worker.call("unload", [DIGEST]), 1)
@@ -158,4 +169,12 @@ async def test_other_calls_are_refused(method: str, args: list[Any]) -> None:
     bench = Bench()
     with pytest.raises(LinkProtocolError):
         await bench.worker.call(method, args)
+    await bench.residency.close()
+
+
+async def test_a_check_keeps_the_adapter_in_memory_meanwhile() -> None:
+    bench = Bench()
+    assert await bench.worker.call("check", [DIGEST, False]) == {"passed": True}
+    assert bench.pins() == {}
+    await bench.worker.close()
     await bench.residency.close()
