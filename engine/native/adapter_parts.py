@@ -28,10 +28,13 @@ class PartFiller:
             self._norm(adapter, fit, name, norm)
         if weights.table is not None:
             table = fit.matrix("the token table", weights.table)
-            _expect_room(self._library.noria_adapter_table(adapter, table.data_ptr()))
+            expect_room(self._library.noria_adapter_table(adapter, table.data_ptr()))
         if weights.head is not None:
             matrix = fit.matrix("the head's matrix", weights.head)
-            _expect_room(self._library.noria_adapter_head(adapter, matrix.data_ptr()))
+            expect_room(self._library.noria_adapter_head(adapter, matrix.data_ptr()))
+        if (pair := weights.modules.get(HEAD)) is not None:
+            a, b = fit.pair(HEAD, pair)
+            expect_room(self._library.noria_adapter_head_pair(adapter, len(a), a.data_ptr(), b.data_ptr()))
         if (affine := weights.affine.get(HEAD)) is not None:
             self._head_affine(adapter, fit, affine)
         if weights.embedding is not None:
@@ -42,31 +45,33 @@ class PartFiller:
     def _norm(self, adapter: int, fit: AdapterFit, name: str, norm: NormWeights) -> None:
         weight, bias = fit.norm(name, norm)
         layer, part = self._norms[name]
-        pointers = weight.data_ptr(), _pointer(bias)
-        _expect_room(self._library.noria_adapter_norm(adapter, layer, part, *pointers))
+        pointers = weight.data_ptr(), pointer(bias)
+        expect_room(self._library.noria_adapter_norm(adapter, layer, part, *pointers))
 
     def _head_affine(self, adapter: int, fit: AdapterFit, affine: Affine) -> None:
         gain, shift = fit.affine(HEAD, affine)
-        _expect_room(self._library.noria_adapter_head_affine(adapter, _pointer(gain), _pointer(shift)))
+        expect_room(self._library.noria_adapter_head_affine(adapter, pointer(gain), pointer(shift)))
 
     def _embedding(self, adapter: int, fit: AdapterFit, delta: EmbeddingDelta) -> None:
         a, b, gain = fit.embedding(delta)
         rows = a.T.contiguous()
-        pointers = rows.data_ptr(), b.data_ptr(), _pointer(gain)
-        _expect_room(self._library.noria_adapter_embedding(adapter, len(a), *pointers))
+        pointers = rows.data_ptr(), b.data_ptr(), pointer(gain)
+        expect_room(self._library.noria_adapter_embedding(adapter, len(a), *pointers))
 
     def _tokens(self, adapter: int, fit: AdapterFit, tokens: TokenRows) -> None:
         ids, rows = fit.tokens(tokens)
         narrow = ids.to(torch.int32)
         pointers = narrow.data_ptr(), rows.data_ptr()
-        _expect_room(self._library.noria_adapter_tokens(adapter, len(ids), *pointers, tokens.in_head))
+        expect_room(self._library.noria_adapter_tokens(adapter, len(ids), *pointers, tokens.in_head))
 
 
-def _pointer(tensor: Tensor | None) -> int | None:
+def pointer(tensor: Tensor | None) -> int | None:
+    """Where a tensor lies, while it is kept."""
     return None if tensor is None else tensor.data_ptr()
 
 
-def _expect_room(result: int) -> None:
+def expect_room(result: int) -> None:
+    """Raises MemoryError where the library had none."""
     if result != 0:
         raise MemoryError("no memory for an adapter")
 

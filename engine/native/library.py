@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Mapping
 from ctypes import POINTER, c_char_p, c_float, c_int32, c_int64, c_void_p
 from enum import IntEnum
 from pathlib import Path
@@ -19,6 +20,23 @@ class Part(IntEnum):
     NORM_ATTENTION, NORM_AFTER_ATTENTION, NORM_MLP, NORM_AFTER_MLP = range(11, 15)
     NORM_Q, NORM_K, NORM_FINAL = range(15, 18)
 
+
+class Group(IntEnum):
+    """Products of a layer, noria_group in api.h."""
+
+    QKV, O, GATE_UP, DOWN = range(4)  # noqa: E741
+
+
+PLACES: Mapping[Part, tuple[Group, int]] = {
+    Part.Q: (Group.QKV, 0),
+    Part.K: (Group.QKV, 1),
+    Part.V: (Group.QKV, 2),
+    Part.O: (Group.O, 0),
+    Part.GATE: (Group.GATE_UP, 0),
+    Part.UP: (Group.GATE_UP, 1),
+    Part.DOWN: (Group.DOWN, 0),
+}
+"""The product that makes a part, and the part's place in it."""
 
 KINDS = ("embed", "qkv", "attention", "o", "gate-up", "down", "head")
 """Kinds of a step's work, in the order of noria_kind in api.h."""
@@ -55,6 +73,12 @@ class Batch(ctypes.Structure):
     )
 
 
+class Pairs(ctypes.Structure):
+    """struct noria_pairs."""
+
+    _fields_ = (("ranks", c_int32 * 3), ("a", c_void_p * 3), ("b", c_void_p * 3))
+
+
 SIGNATURES = {
     "noria_level": (c_int32, ()),
     "noria_disagreement": (c_float, (c_int32,)),
@@ -67,7 +91,9 @@ SIGNATURES = {
     "noria_watch": (None, (c_void_p, POINTER(c_int64))),
     "noria_copy": (None, (c_void_p, c_void_p, c_int32)),
     "noria_adapter_create": (c_void_p, (c_void_p,)),
-    "noria_adapter_pair": (c_int32, (c_void_p, c_int32, c_int32, c_int32, c_void_p, c_void_p)),
+    "noria_adapter_pairs": (c_int32, (c_void_p, c_int32, c_int32, POINTER(Pairs))),
+    "noria_adapter_affine": (c_int32, (c_void_p, c_int32, c_int32, c_void_p, c_void_p)),
+    "noria_adapter_head_pair": (c_int32, (c_void_p, c_int32, c_void_p, c_void_p)),
     "noria_adapter_norm": (c_int32, (c_void_p, c_int32, c_int32, c_void_p, c_void_p)),
     "noria_adapter_table": (c_int32, (c_void_p, c_void_p)),
     "noria_adapter_head": (c_int32, (c_void_p, c_void_p)),

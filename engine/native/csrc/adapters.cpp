@@ -1,7 +1,5 @@
 #include "adapters.h"
 
-#include <algorithm>
-
 #include "pack.h"
 
 namespace noria {
@@ -15,14 +13,6 @@ Narrow Adapter::pack(const void* source, int n, int k) {
     matrix.weights = memory.take(matrix.panels * matrix.panel_elements * (float32_ ? 4 : 2));
     noria::pack({float32_, source, n, k, matrix.weights, 16, matrix.k, 0, 16});
     return matrix;
-}
-
-void Adapter::add(int layer, int module, int rank, int in, int out, const void* a, const void* b) {
-    Pair& pair = pairs_[layer * kModules + module];
-    const Narrow first = pack(a, rank, in);
-    pair.b = pack(b, out, rank);
-    pair.a = first;
-    widest_ = std::max(widest_, 16 * pair.a.panels);
 }
 
 }  // namespace noria

@@ -1,46 +1,42 @@
-// LoRA adapters: the packed A and B of each module that one changes, and which of them has which slot.
+// LoRA adapters: all that one changes, packed, and which of them has which slot.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <vector>
 
 #include "adapter_parts.h"
 #include "arena.h"
-#include "kernels.h"
+#include "changes.h"
 
 namespace noria {
 
-constexpr int kModules = 7;  // NORIA_Q .. NORIA_DOWN
-
-// y += B (A x), the scale in B. `none` where the adapter leaves the module alone.
-struct Pair {
-    Narrow a;  // n = rank, k = in
-    Narrow b;  // n = out, k = rank
-    bool none() const { return a.weights == nullptr; }
-};
-
-// Owns the memory of its pairs. Filled by one thread while others compute steps, and not changed afterwards.
+// Owns the memory of its changes. Filled by one thread while others compute steps, and not changed afterwards.
 class Adapter {
 public:
-    Adapter(int layers, bool float32) : float32_(float32), pairs_(static_cast<size_t>(layers) * kModules) {}
+    Adapter(int layers, bool float32) : float32_(float32), changes_(static_cast<size_t>(layers) * kGroups) {}
 
-    // Adds one module. Throws std::bad_alloc.
-    void add(int layer, int module, int rank, int in, int out, const void* a, const void* b);
     // source [n, k] in panels. Throws std::bad_alloc.
     Narrow pack(const void* source, int n, int k);
+    // Of layer 0's first product, and so on; see Product::changes.
+    const Change* changes() const { return changes_.data(); }
+    const Change& change(int layer, Group group) const { return changes_[layer * kGroups + group]; }
+    void set(int layer, Group group, const Change& change) {
+        changes_[layer * kGroups + group] = change;
+        most_ranks_ = std::max(most_ranks_, change.ranks);
+    }
 
-    const Pair& at(int layer, int module) const { return pairs_[layer * kModules + module]; }
-    // Columns of the widest padded A.
-    int widest() const { return widest_; }
+    // Of one product.
+    int most_ranks() const { return most_ranks_; }
 
     Slabs memory;  // of everything that it is made of
     AdapterParts parts;
 
 private:
     bool float32_;
-    std::vector<Pair> pairs_;  // [layers * kModules]
-    int widest_ = 0;
+    std::vector<Change> changes_;  // [layers * kGroups]
+    int most_ranks_ = 0;
 };
 
 // Adapters by slot. Owns none: whoever binds one keeps it until the slot is empty again.

@@ -80,13 +80,17 @@ noria_adapter* noria_adapter_create(const noria_model* model) {
     }
 }
 
-int32_t noria_adapter_pair(noria_adapter* to, int32_t layer, int32_t part, int32_t rank, const void* a,
-                           const void* b) {
-    const noria::Model& model = to->model;
-    return filled([&] {
-        if (part == NORIA_HEAD) return noria::put_head_pair(to->adapter, model, rank, a, b);
-        to->adapter.add(layer, part, rank, model.part_in(part), model.part_out(part), a, b);
-    });
+int32_t noria_adapter_pairs(noria_adapter* to, int32_t layer, int32_t group, const noria_pairs* pairs) {
+    return filled([&] { noria::put_pairs(to->adapter, to->model, layer, static_cast<noria::Group>(group), *pairs); });
+}
+
+int32_t noria_adapter_affine(noria_adapter* to, int32_t layer, int32_t part, const float* gain,
+                             const float* shift) {
+    return filled([&] { noria::put_affine(to->adapter, to->model, layer, part, gain, shift); });
+}
+
+int32_t noria_adapter_head_pair(noria_adapter* to, int32_t rank, const void* a, const void* b) {
+    return filled([&] { noria::put_head_pair(to->adapter, to->model, rank, a, b); });
 }
 
 int32_t noria_adapter_norm(noria_adapter* to, int32_t layer, int32_t part, const void* weight, const void* bias) {
@@ -119,7 +123,12 @@ int64_t noria_adapter_bytes(const noria_adapter* adapter) { return adapter->adap
 void noria_adapter_destroy(noria_adapter* adapter) { delete adapter; }
 
 void noria_bind(noria_model* model, int32_t slot, const noria_adapter* adapter) {
+    model->model.team.settle();
     model->model.slots.bind(slot, &adapter->adapter);
 }
 
-void noria_unbind(noria_model* model, int32_t slot) { model->model.slots.unbind(slot); }
+// A thread that is late may still look at the adapters of the step before.
+void noria_unbind(noria_model* model, int32_t slot) {
+    model->model.team.settle();
+    model->model.slots.unbind(slot);
+}

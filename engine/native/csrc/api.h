@@ -71,6 +71,18 @@ enum noria_kind {
     NORIA_SPENT_GATE_UP, NORIA_SPENT_DOWN, NORIA_SPENT_HEAD,
 };
 
+// Products of a layer, and the parts that each is made of, in the order of noria_part.
+enum noria_group {
+    NORIA_GROUP_QKV, NORIA_GROUP_O, NORIA_GROUP_GATE_UP, NORIA_GROUP_DOWN,
+};
+
+// Of each part of a group, for at most three parts; the arrays live until the call returns.
+struct noria_pairs {
+    int32_t ranks[3];  // 0: none
+    const void* a[3];  // [rank, in]; parts with the same one share it
+    const void* b[3];  // [out, rank], the scale in it
+};
+
 struct noria_model;
 struct noria_adapter;
 
@@ -98,9 +110,15 @@ __attribute__((visibility("default"))) void noria_copy(noria_model*, const int32
 __attribute__((visibility("default"))) noria_adapter* noria_adapter_create(const noria_model*);
 // What it is filled with is of the model's element type but for gains and shifts, and copied. These return 0, or
 // -1: no memory.
-// A [rank, in] and B [out, rank], scale already in B. The head's part has layer -1.
-__attribute__((visibility("default"))) int32_t noria_adapter_pair(noria_adapter*, int32_t layer, int32_t part,
-                                                                  int32_t rank, const void* a, const void* b);
+// All deltas of one product of a layer, once for each.
+__attribute__((visibility("default"))) int32_t noria_adapter_pairs(noria_adapter*, int32_t layer, int32_t group,
+                                                                   const noria_pairs*);
+// What is done to the outputs of a part of a layer before its delta is added: float [out] each, or none.
+__attribute__((visibility("default"))) int32_t noria_adapter_affine(noria_adapter*, int32_t layer, int32_t part,
+                                                                    const float* gain, const float* shift);
+// The head's A [rank, hidden] and B [vocab, rank], scale already in B.
+__attribute__((visibility("default"))) int32_t noria_adapter_head_pair(noria_adapter*, int32_t rank, const void* a,
+                                                                       const void* b);
 // In place of a norm's weights and of its biases, none for an RMSNorm. Layer -1: of none.
 __attribute__((visibility("default"))) int32_t noria_adapter_norm(noria_adapter*, int32_t layer, int32_t part,
                                                                   const void* weight, const void* bias);

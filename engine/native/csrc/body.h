@@ -5,6 +5,7 @@
 #include "quantise.h"
 #include "gemm.h"
 #include "gemm_int8.h"
+#include "gemm_change.h"
 #include "rows.h"
 #include "attention.h"
 #include "attention_int8.h"
@@ -15,10 +16,9 @@ constexpr long kScratch = sizeof(Scratch<T>) > sizeof(Int8Scratch) ? sizeof(Scra
 
 template <class T>
 constexpr Kernels table() {
-    return {&embed<T>,   &normalise<T>, &add_normed,      &quantise<T>,    &multiply<T>,
-            &shrink<T>,  &expand<T>,    &gate<T>,         &cap,            &add_share,
-            &prepare<T>, &attend<T>,    &prepare_int8<T>, &attend_int8<T>, &best,
-            kScratch<T>};
+    return {&embed<T>,     &normalise<T>,   &add_normed,   &quantise<T>, &multiply<T>,      &deliver_sums<T>,
+            &inward<T>,    &shrink<T>,      &expand<T>,    &cap,         &add_share,        &prepare<T>,
+            &attend<T>,    &prepare_int8<T>, &attend_int8<T>, &best,     kScratch<T>};
 }
 
 constexpr Kernels kBf16 = table<bf16>();

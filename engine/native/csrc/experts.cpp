@@ -6,10 +6,9 @@
 
 namespace noria {
 
-Mixture::Mixture(const Model& model, const Plan& plan, Workspace& space)
+Mixture::Mixture(const Model& model, Workspace& space)
     : model_(model),
       kernels_(model.kernels),
-      plan_(plan),
       space_(space),
       quantiser_(model, space),
       ends_(model.spec.experts),
@@ -23,10 +22,11 @@ void Mixture::reserve(int rows) {
     for (std::vector<Part>& parts : parts_) parts.reserve(most);
 }
 
-void Mixture::work(Worker& worker, int index, float* hidden, int rows, const Matrix* after) {
+void Mixture::work(Worker& worker, int index, float* hidden, int rows, const Owners& owners,
+                   const Matrix* after) {
     const Layer& layer = model_.layers[index];
     std::vector<Part>& parts = parts_[index];
-    rate(worker, index, hidden, rows);
+    rate(worker, index, hidden, rows, owners);
     worker.phase(rows, [&](int row, int) { choose(row); });
     worker.phase(1, [&](int, int) { part_rows(rows, parts); });
     gather(worker, rows);
@@ -53,11 +53,11 @@ void Mixture::work(Worker& worker, int index, float* hidden, int rows, const Mat
 }
 
 // What each row thinks of each expert.
-void Mixture::rate(Worker& worker, int index, const float* hidden, int rows) {
+void Mixture::rate(Worker& worker, int index, const float* hidden, int rows, const Owners& owners) {
     const Layer& layer = model_.layers[index];
     worker.phase(rows, [&](int row, int) {
-        kernels_.normalise(plan_.norm(row, index, NORIA_NORM_MLP, layer.before_mlp), hidden + row * space_.hidden_stride,
-                           space_.typed(space_.normed, row, space_.normed_stride));
+        kernels_.normalise(owners.norm(row, index, NORIA_NORM_MLP, layer.before_mlp),
+                           hidden + row * space_.hidden_stride, space_.typed(space_.normed, row, space_.normed_stride));
     });
     Product rating{&layer.router};
     rating.x = space_.normed, rating.x_stride = space_.normed_stride;

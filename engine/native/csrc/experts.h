@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "model.h"
-#include "plan.h"
+#include "owners.h"
 #include "row_quantiser.h"
 #include "workspace.h"
 
@@ -12,14 +12,14 @@ namespace noria {
 
 class Mixture {
 public:
-    // All outlive it.
-    Mixture(const Model& model, const Plan& plan, Workspace& space);
+    // Both outlive it.
+    Mixture(const Model& model, Workspace& space);
 
     // Room for that many rows; before the step's threads start. Throws std::bad_alloc.
     void reserve(int rows);
-    // Adds to `hidden` what the experts of a layer make of its rows. Every thread calls it, in kPhases phases
+    // Adds to `hidden` what the experts of a layer make of its rows, which have these owners. Every thread calls it, in kPhases phases
     // at most. What the next product reads is `after`.
-    void work(Worker& worker, int layer, float* hidden, int rows, const Matrix* after);
+    void work(Worker& worker, int layer, float* hidden, int rows, const Owners& owners, const Matrix* after);
 
     static constexpr int kPhases = 10;
 
@@ -29,7 +29,7 @@ private:
         int expert, first, count;
     };
 
-    void rate(Worker& worker, int index, const float* hidden, int rows);
+    void rate(Worker& worker, int index, const float* hidden, int rows, const Owners& owners);
     void choose(int row);
     void part_rows(int rows, std::vector<Part>& parts);
     void gather(Worker& worker, int rows);
@@ -39,7 +39,6 @@ private:
 
     const Model& model_;
     const Kernels& kernels_;
-    const Plan& plan_;
     Workspace& space_;
     const RowQuantiser quantiser_;
     // [rows, chosen]: experts in ascending order, their shares, and where each has the row.

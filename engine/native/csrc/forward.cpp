@@ -4,22 +4,24 @@
 #include <cmath>
 #include <cstring>
 
+#include "foresight.h"
+
 namespace noria {
 
 namespace {
 
-constexpr int kPhasesOfLayer = 11 + Mixture::kPhases;  // at most; with embedding and head beside them
+constexpr int kPhasesOfLayer = 12 + Mixture::kPhases;  // at most; with embedding and head beside them
 
 }  // namespace
 
 Forward::Forward(Model& model)
-    : model_(model), kernels_(model.kernels), plan_(model), space_(model), quantiser_(model, space_), mixture_(model, plan_, space_),
+    : model_(model), kernels_(model.kernels), plan_(model), space_(model), quantiser_(model, space_), mixture_(model, space_),
       head_(model, plan_, space_) {}
 
 void Forward::run(const noria_batch& batch) {
     model_.team.settle();
     plan_.make(batch);
-    space_.reserve(plan_.rows, plan_.rank);
+    space_.reserve(plan_.rows, plan_.owners.most_ranks());
     mixture_.reserve(plan_.rows);
     head_.reserve();
     logits_ = batch.logits;
@@ -31,7 +33,7 @@ void Forward::run(const noria_batch& batch) {
 void Forward::work(Worker& worker) {
     embed(worker);
     watch.mark(worker.thread(), NORIA_SPENT_EMBED);
-    Stream stream = {space_.hidden, space_.seen, plan_.rows};
+    Stream stream = {space_.hidden, space_.seen, plan_.rows, &plan_.owners};
     for (int index = 0; index < model_.spec.layers; ++index) {
         const Layer& layer = model_.layers[index];
         const bool trims = plan_.trims && index + 1 == model_.spec.layers;
@@ -58,7 +60,7 @@ void Forward::embed(Worker& worker) {
         float* x = space_.hidden + row * space_.hidden_stride;
         const int position = plan_.positions[row];
         const int token = plan_.tokens[row];
-        const AdapterParts* parts = plan_.parts(row);
+        const AdapterParts* parts = plan_.owners.parts(row);
         kernels_.embed(parts == nullptr ? source : parts->embed(source, token), token, spec.first_place + position, x);
         for (long i = spec.hidden; i < space_.hidden_stride; ++i) x[i] = 0.0f;
         for (int turn = 0; turn < spec.rotations; ++turn) {
@@ -76,13 +78,12 @@ void Forward::embed(Worker& worker) {
 void Forward::project(Worker& worker, int index, const Stream& stream) {
     const Layer& layer = model_.layers[index];
     const auto norm_of = [&](int row) -> const Norm& {
-        return plan_.norm(row, index, NORIA_NORM_ATTENTION, layer.before_attention);
+        return stream.owners->norm(row, index, NORIA_NORM_ATTENTION, layer.before_attention);
     };
     Product fused{&layer.qkv};
     fused.y = space_.fused, fused.y_stride = space_.fused_stride;
-    const GroupDeltas* deltas = plan_.deltas(index, kQkv);
-    multiply_normed(worker, norm_of, stream, fused, &layer.o, deltas);
-    expand(worker, deltas, space_.fused, space_.fused_stride);
+    adapt(fused, stream, index, kQkv);
+    multiply_normed(worker, norm_of, stream, fused, &layer.o);
 }
 
 void Forward::output(Worker& worker, int index, const Stream& stream) {
@@ -91,49 +92,49 @@ void Forward::output(Worker& worker, int index, const Stream& stream) {
     out.x = stream.seen, out.x_stride = space_.seen_stride;
     const Matrix* after = layer.experts.empty() ? &layer.mlp.gate_up : &layer.router;
     const auto norm_of = [&](int row) -> const Norm& {
-        return plan_.norm(row, index, NORIA_NORM_AFTER_ATTENTION, layer.after_attention);
+        return stream.owners->norm(row, index, NORIA_NORM_AFTER_ATTENTION, layer.after_attention);
     };
-    join(worker, out, norm_of, stream, after, plan_.deltas(index, kO));
+    adapt(out, stream, index, kO);
+    join(worker, out, norm_of, stream, after);
 }
 
 void Forward::mlp(Worker& worker, int index, const Stream& stream) {
     const Layer& layer = model_.layers[index];
     const Matrix* after = index + 1 == model_.spec.layers ? &model_.head : &model_.layers[index + 1].qkv;
-    if (!layer.experts.empty()) return mixture_.work(worker, index, stream.hidden, stream.rows, after);
+    if (!layer.experts.empty()) return mixture_.work(worker, index, stream.hidden, stream.rows, *stream.owners, after);
     const auto before = [&](int row) -> const Norm& {
-        return plan_.norm(row, index, NORIA_NORM_MLP, layer.before_mlp);
+        return stream.owners->norm(row, index, NORIA_NORM_MLP, layer.before_mlp);
     };
     const auto behind = [&](int row) -> const Norm& {
-        return plan_.norm(row, index, NORIA_NORM_AFTER_MLP, layer.after_mlp);
+        return stream.owners->norm(row, index, NORIA_NORM_AFTER_MLP, layer.after_mlp);
     };
-    const GroupDeltas* deltas = plan_.deltas(index, kGateUp);
     Product both{&layer.mlp.gate_up};
     both.y = space_.gate_up, both.y_stride = space_.gate_up_stride;
     both.out = space_.gated, both.out_stride = space_.gated_stride, both.gate = model_.gate();
-    if (deltas == nullptr) both.into = model_.fuses_gate() ? Into::kSiluGated : Into::kGated;
-    multiply_normed(worker, before, stream, both, &layer.mlp.down, deltas);
-    if (deltas != nullptr) {
-        expand(worker, deltas, space_.gate_up, space_.gate_up_stride);
-        worker.phase(stream.rows, [&](int row, int) {
-            kernels_.gate(both.gate, space_.gate_up + row * space_.gate_up_stride, layer.mlp.gate_up.panels,
-                          space_.typed(space_.gated, row, space_.gated_stride));
-        });
-    }
+    both.into = model_.fuses_gate() ? Into::kSiluGated : Into::kGated;
+    adapt(both, stream, index, kGateUp);
+    multiply_normed(worker, before, stream, both, &layer.mlp.down);
     watch.mark(worker.thread(), NORIA_SPENT_GATE_UP);
     Product down{&layer.mlp.down};
     down.x = space_.gated, down.x_stride = space_.gated_stride;
-    join(worker, down, behind, stream, after, plan_.deltas(index, kDown));
+    adapt(down, stream, index, kDown);
+    join(worker, down, behind, stream, after);
+}
+
+// What the adapters of the stream's rows make of a product.
+void Forward::adapt(Product& product, const Stream& stream, int layer, Group group) const {
+    product.change = layer * kGroups + group;
+    if (stream.owners->touch(product.change)) product.changes = stream.owners->changes();
+    product.inner = space_.inner, product.inner_stride = space_.inner_stride;
 }
 
 // The product that ends attention or MLP: onto the rows, or beside them first where a norm stands between.
 template <class NormOf>
-void Forward::join(Worker& worker, Product product, NormOf norm_of, const Stream& stream, const Matrix* after,
-                   const GroupDeltas* deltas) {
+void Forward::join(Worker& worker, Product product, NormOf norm_of, const Stream& stream, const Matrix* after) {
     const bool apart = model_.spec.norms_after != 0;
     product.y = apart ? space_.branch : stream.hidden, product.y_stride = space_.hidden_stride;
     product.into = apart ? Into::kStore : Into::kAdd;
-    multiply(worker, product, stream.rows, after, deltas, [](Product&) {});
-    expand(worker, deltas, product.y, product.y_stride);
+    multiply(worker, product, stream, after, [](Product&) {});
     if (!apart) return;
     worker.phase(stream.rows, [&](int row, int) {
         kernels_.add_normed(norm_of(row), space_.branch + row * space_.hidden_stride,
@@ -143,7 +144,8 @@ void Forward::join(Worker& worker, Product product, NormOf norm_of, const Stream
 
 // What is left of the rows goes on side by side, in the order of the logits.
 Forward::Stream Forward::trim(Worker& worker) {
-    const Stream left = {space_.last_hidden, space_.last_seen, static_cast<int>(plan_.sampled.size())};
+    const Stream left = {space_.last_hidden, space_.last_seen, static_cast<int>(plan_.sampled.size()),
+                         &plan_.last_owners};
     const size_t seen_bytes = space_.seen_stride * model_.element();
     worker.phase(left.rows, [&](int i, int) {
         const int row = plan_.sampled[i];
@@ -159,7 +161,7 @@ Forward::Stream Forward::trim(Worker& worker) {
 // when it gets its first item: cheaper than to wait for one another once more.
 template <class NormOf>
 void Forward::multiply_normed(Worker& worker, NormOf norm_of, const Stream& stream, Product product,
-                              const Matrix* after, const GroupDeltas* deltas) {
+                              const Matrix* after) {
     const auto one = [&](int row, void* to) {
         kernels_.normalise(norm_of(row), stream.hidden + row * space_.hidden_stride,
                            space_.typed(to, row, space_.normed_stride));
@@ -168,7 +170,7 @@ void Forward::multiply_normed(Worker& worker, NormOf norm_of, const Stream& stre
     product.x_stride = space_.normed_stride;
     if (rows <= kPrivateRows) {
         void* own = space_.typed(space_.own, static_cast<long>(worker.thread()) * kPrivateRows, space_.normed_stride);
-        multiply(worker, product, rows, after, deltas, [&](Product& p) {
+        multiply(worker, product, stream, after, [&](Product& p) {
             for (int row = 0; row < rows; ++row) one(row, own);
             p.x = own;
         });
@@ -176,56 +178,67 @@ void Forward::multiply_normed(Worker& worker, NormOf norm_of, const Stream& stre
     }
     worker.phase(rows, [&](int row, int) { one(row, space_.normed); });
     product.x = space_.normed;
-    multiply(worker, product, rows, after, deltas, [](Product&) {});
+    multiply(worker, product, stream, after, [](Product&) {});
 }
 
-// ready(product) runs before this thread's first item. `after`: what the next product will read.
+// ready(product) runs before this thread's first item. `after`: what the next product will read. A x has to be
+// there before the first sums are put away, not before the first items begin.
 template <class Ready>
-void Forward::multiply(Worker& worker, Product product, int rows, const Matrix* after,
-                       const GroupDeltas* deltas, Ready ready) {
+void Forward::multiply(Worker& worker, Product product, const Stream& stream, const Matrix* after, Ready ready) {
     const Matrix& matrix = *product.matrix;
-    const int shrinks = deltas == nullptr ? 0 : static_cast<int>(deltas->shrinks.size());
-    const int chunks = (rows + kRowChunk - 1) / kRowChunk;
+    const int rows = stream.rows, chunks = (rows + kRowChunk - 1) / kRowChunk;
     const bool own = rows <= kPrivateRows;
     if (matrix.int8 && !own) quantiser_.shared(worker, product, rows);
     bool prepared = false;
-    worker.phase(shrinks + matrix.panels * chunks, [&](int item, int following) {
-        if (!prepared) {
-            ready(product);
-            if (matrix.int8 && own) quantiser_.own(worker, product, rows);
-        }
+    const auto prepare = [&] {
+        if (prepared) return;
+        ready(product);
+        if (matrix.int8 && own) quantiser_.own(worker, product, rows);
         prepared = true;
-        if (item < shrinks) return shrink(deltas->shrinks[item], {product.x, product.x_stride});
-        const int panel = (item - shrinks) % matrix.panels, chunk = (item - shrinks) / matrix.panels;
+    };
+    const int shrinks = product.changes == nullptr ? 0 : stream.owners->shrinks();
+    const int shrinking = worker.begin(shrinks, [&](int item, int) {
+        prepare();
+        shrink(product, stream.owners->shrink(item, product.change));
+    });
+    const int items = matrix.panels * chunks;
+    Foresight foresight(stream.owners, product.change, kGroups * model_.spec.layers, worker, items);
+    bool shrunk = shrinks == 0;
+    worker.phase(items, [&](int item, int following) {
+        prepare();
+        const int panel = item % matrix.panels, chunk = item / matrix.panels;
         const int first = rows * chunk / chunks, end = rows * (chunk + 1) / chunks;
         const char* next = nullptr;
-        if (following >= shrinks && rows > kStreamRows)
-            next = matrix.panel((following - shrinks) % matrix.panels);
+        if (following >= 0 && rows > kStreamRows)
+            next = matrix.panel(following % matrix.panels);
         else if (following < 0 && after != nullptr)
             next = after->panel(worker.first_of(after->panels));
-        kernels_.multiply(product, panel, first, end - first, next);
+        if (following >= 0)
+            foresight.look(product.change, following % matrix.panels);
+        else if (after != nullptr)
+            foresight.look(product.change + 1, worker.first_of(after->panels));
+        product.ahead = &foresight.pieces;
+        if (shrunk || !own) {
+            if (!shrunk) worker.wait(shrinking, shrinks);
+            kernels_.multiply(product, panel, first, end - first, next);
+        } else {
+            alignas(64) float sums[kPrivateRows][kPanel];
+            Product base = product;
+            base.changes = nullptr, base.into = Into::kStore;
+            base.y = sums[0] - static_cast<long>(panel) * kPanel, base.y_stride = kPanel;
+            kernels_.multiply(base, panel, 0, rows, next);
+            worker.wait(shrinking, shrinks);
+            kernels_.deliver(product, panel, 0, rows, sums);
+        }
+        shrunk = true;
     });
 }
 
-void Forward::shrink(const Delta& delta, const Input& input) {
-    const char* x = static_cast<const char*>(input.rows) + delta.first * input.stride * model_.element();
-    void* to = space_.typed(space_.inner, static_cast<long>(delta.place) * plan_.rows + delta.first,
-                            space_.inner_stride);
-    kernels_.shrink(delta.pair->a, x, input.stride, delta.rows, to, space_.inner_stride);
-}
-
-void Forward::expand(Worker& worker, const GroupDeltas* deltas, float* y, long y_stride) {
-    if (deltas == nullptr) return;
-    worker.phase(static_cast<int>(deltas->expands.size()), [&](int item, int) {
-        const DeltaPart& part = deltas->expands[item];
-        const Delta& delta = *part.delta;
-        const void* inner = space_.typed(space_.inner, static_cast<long>(delta.place) * plan_.rows + delta.first,
-                                         space_.inner_stride);
-        float* to = y + delta.first * y_stride + delta.column;
-        for (int panel = part.panel; panel < part.panel + part.panels; ++panel)
-            kernels_.expand(delta.pair->b, panel, inner, space_.inner_stride, delta.rows, to, y_stride,
-                            delta.pitch);
-    });
+void Forward::shrink(const Product& product, const Shrink& shrink) {
+    const Stretch& stretch = *shrink.stretch;
+    const char* x = static_cast<const char*>(product.x) + stretch.first * product.x_stride * model_.element();
+    kernels_.inward(*shrink.change, shrink.first, shrink.end, x, product.x_stride, product.matrix->in, stretch.rows,
+                    space_.typed(space_.inner, stretch.first, space_.inner_stride), space_.inner_stride);
 }
 
 void Forward::prepare(const Heads& heads, const Layer& layer, int row, int kv_head) {

@@ -23,17 +23,12 @@ public:
     Watch watch;
 
 private:
-    // Rows that a product reads; `own` where this thread has normalised them for itself.
-    struct Input {
-        const void* rows;
-        long stride;
-    };
-
     // The rows under way: all of them, but in the last layer of a step that trims those that are sampled.
     struct Stream {
         float* hidden;
         void* seen;
         int rows;
+        const Owners* owners;
     };
 
     void embed(Worker& worker);
@@ -43,18 +38,15 @@ private:
     void output(Worker& worker, int layer, const Stream& stream);
     void mlp(Worker& worker, int layer, const Stream& stream);
 
+    void adapt(Product& product, const Stream& stream, int layer, Group group) const;
     // norm_of(row): the norm that a row passes.
     template <class NormOf>
-    void multiply_normed(Worker& worker, NormOf norm_of, const Stream& stream, Product product,
-                         const Matrix* after, const GroupDeltas* deltas);
+    void multiply_normed(Worker& worker, NormOf norm_of, const Stream& stream, Product product, const Matrix* after);
     template <class NormOf>
-    void join(Worker& worker, Product product, NormOf norm_of, const Stream& stream, const Matrix* after,
-              const GroupDeltas* deltas);
+    void join(Worker& worker, Product product, NormOf norm_of, const Stream& stream, const Matrix* after);
     template <class Ready>
-    void multiply(Worker& worker, Product product, int rows, const Matrix* after, const GroupDeltas* deltas,
-                  Ready ready);
-    void expand(Worker& worker, const GroupDeltas* deltas, float* y, long y_stride);
-    void shrink(const Delta& delta, const Input& input);
+    void multiply(Worker& worker, Product product, const Stream& stream, const Matrix* after, Ready ready);
+    void shrink(const Product& product, const Shrink& shrink);
     void prepare(const Heads& heads, const Layer& layer, int row, int kv_head);
 
     // Where cos and sin of a row's position begin, in one of the model's ways of rotating.

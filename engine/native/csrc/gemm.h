@@ -4,13 +4,22 @@ struct NoFetch {
     INLINE_MEMBER void operator()() {}
 };
 
-// `lines` cache lines each time, one after another. A loop, not unrolled: one body of the product serves
-// every number of lines, which cuts the time to compile by half.
+constexpr int kPieceLines = 3;  // of what is read later, each time
+
+// `lines` cache lines each time, one after another, and some of the pieces. A loop, not unrolled: one body of the
+// product serves every number of lines, which cuts the time to compile by half.
 struct Fetch {
     const char* next;
     int lines;
+    const Ahead::Piece *piece = nullptr, *last = nullptr;
+    int done = 0;  // lines of the piece
+
     INLINE_MEMBER void operator()() {
         for (const char* end = next + 64L * lines; next != end; next += 64) _mm_prefetch(next, _MM_HINT_T1);
+        for (int i = 0; i < kPieceLines && piece != last; ++i) {
+            _mm_prefetch(piece->at + 64L * done, _MM_HINT_T1);
+            if (++done == piece->lines) ++piece, done = 0;
+        }
     }
 };
 
@@ -61,31 +70,48 @@ INLINE void panel_sums(S (&sums)[M][2], const X* x, long stride, const W* w, int
     }
 }
 
-template <int M, class T>
-INLINE void deliver(const F16 (&sums)[M][2], const Product& p, int panel, int first) {
+// A row's 32 sums of one panel, all that is added to them included, to where the product goes.
+template <class T>
+INLINE void put_row(const F16 (&value)[2], const Product& p, int panel, int row) {
     const long column = static_cast<long>(panel) * kPanel;
-    const float* bias = p.matrix->bias;
-    for (int m = 0; m < M; ++m) {
-        F16 value[2];
-        for (int n = 0; n < 2; ++n)
-            value[n] = bias == nullptr ? sums[m][n] : sums[m][n] + load(bias + column + 16 * n);
-        if (p.into == Into::kSiluGated) {
-            T* out = static_cast<T*>(p.out) + (first + m) * p.out_stride + column / 2;
-            store(out, silu(value[0]) * value[1]);
-            continue;
-        }
-        for (int n = 0; n < 2; ++n) {
-            const long row = p.into == Into::kExact ? p.places[first + m] : first + m;
-            float* y = p.y + row * p.y_stride + column + 16 * n;
-            const long left = p.matrix->n - column - 16 * n;
-            if (p.into == Into::kAdd)
-                store(y, load(y) + value[n]);
-            else if (p.into != Into::kExact || left >= 16)
-                store(y, value[n]);
-            else if (left > 0)
-                store_part(y, value[n], static_cast<int>(left));
-        }
+    if (p.into == Into::kSiluGated) {
+        store(static_cast<T*>(p.out) + row * p.out_stride + column / 2, silu(value[0]) * value[1]);
+        return;
     }
+    for (int n = 0; n < 2; ++n) {
+        const long place = p.into == Into::kExact ? p.places[row] : row;
+        float* y = p.y + place * p.y_stride + column + 16 * n;
+        const long left = p.matrix->n - column - 16 * n;
+        if (p.into == Into::kAdd)
+            store(y, load(y) + value[n]);
+        else if (p.into != Into::kExact || left >= 16)
+            store(y, value[n]);
+        else if (left > 0)
+            store_part(y, value[n], static_cast<int>(left));
+    }
+}
+
+template <int M>
+INLINE void add_bias(F16 (&sums)[M][2], const Product& p, int panel) {
+    if (p.matrix->bias == nullptr) return;
+    for (int m = 0; m < M; ++m)
+        for (int n = 0; n < 2; ++n) sums[m][n] = sums[m][n] + load(p.matrix->bias + panel * kPanel + 16 * n);
+}
+
+// Rows of which some have an adapter: in gemm_change.h.
+template <class T>
+void deliver_changed(const Product& p, int panel, int first, int rows, float (*sums)[kPanel]);
+
+template <int M, class T>
+INLINE void deliver(F16 (&sums)[M][2], const Product& p, int panel, int first) {
+    add_bias(sums, p, panel);
+    if (p.changes == nullptr) {
+        for (int m = 0; m < M; ++m) put_row<T>(sums[m], p, panel, first + m);
+        return;
+    }
+    alignas(64) float kept[M][kPanel];
+    for (int m = 0; m < M; ++m) store(kept[m], sums[m][0]), store(kept[m] + 16, sums[m][1]);
+    deliver_changed<T>(p, panel, first, M, kept);
 }
 
 // What is written to may lie in another core's cache: it is asked for before the sums are worked out.
@@ -128,7 +154,12 @@ void multiply(const Product& p, int panel, int first, int rows, const char* next
     for (int run = 0; run < runs; ++run) {
         const int low = rows * run / runs, count = rows * (run + 1) / runs - low;
         const int lines = next == nullptr || run > 1 ? 0 : runs == 1 ? 8 : 4;
-        const Fetch fetch = {lines == 0 ? nullptr : next + run * half, lines};
+        Fetch fetch = {lines == 0 ? nullptr : next + run * half, lines};
+        if (p.ahead != nullptr && run < 2) {
+            const int middle = runs == 1 ? p.ahead->count : p.ahead->count / 2;
+            fetch.piece = p.ahead->pieces + (run == 0 ? 0 : middle);
+            fetch.last = p.ahead->pieces + (run == 0 ? middle : p.ahead->count);
+        }
         with_rows<kRows>(count, [&](auto m) __attribute__((always_inline)) {
             constexpr int M = decltype(m)::value;
             p.matrix->int8 ? int8_rows<M, T>(p, panel, first + low, fetch)

@@ -54,7 +54,7 @@ INLINE void deliver_tile(const float (&sums)[kTileRows][kPanel], const Product& 
                          int begin) {
     for (int row = from; row < to; ++row) {
         const float* sum = sums[row - begin];
-        const F16 values[1][2] = {{load(sum), load(sum + 16)}};
+        F16 values[1][2] = {{load(sum), load(sum + 16)}};
         deliver<1, bf16>(values, p, panel, row);
     }
 }

@@ -22,7 +22,7 @@ void Head::lay_lines() {
     lines_.clear(), places_.clear();
     changed_ = false;
     for (size_t i = 0; i < plan_.sampled.size(); ++i) {
-        const AdapterParts* parts = plan_.parts(plan_.sampled[i]);
+        const AdapterParts* parts = plan_.owners.parts(plan_.sampled[i]);
         const bool replaces = parts != nullptr && parts->head.replaces();
         lines_.push_back({parts, static_cast<int>(i), replaces ? &parts->head.matrix : &model_.head});
         changed_ = changed_ || (parts != nullptr && parts->changes_head());
@@ -58,7 +58,7 @@ Head::Item Head::item(int index) const {
 // Into the line's place from `to` on.
 void Head::normalise(int line, const float* hidden, void* to) const {
     const int sampled = plan_.sampled[lines_[line].source], row = plan_.trims ? lines_[line].source : sampled;
-    kernels_.normalise(plan_.norm(sampled, -1, NORIA_NORM_FINAL, model_.norm_final),
+    kernels_.normalise(plan_.owners.norm(sampled, -1, NORIA_NORM_FINAL, model_.norm_final),
                        hidden + row * space_.hidden_stride, space_.typed(to, line, space_.normed_stride));
 }
 

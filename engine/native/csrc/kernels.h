@@ -67,6 +67,42 @@ enum class Into {
     kExact,     // row places[i] of y = result i, not a column more than n: y belongs to the caller of the step
 };
 
+// Sixteen columns of an adapter's B: T [terms / pack][16][pack], for terms first .. first + terms - 1 of A x.
+struct Block {
+    int at;  // byte of the adapter's B where it begins
+    int first;
+    int terms;  // even; 0: the columns are left alone
+};
+
+// What becomes of the rows y of a product for an adapter: gain * y + shift + B (A x).
+struct Change {
+    const char* a = nullptr;  // T, `ranks` rows with zeros behind the end of each
+    long a_bytes = 0;         // from row to row
+    int ranks = 0;            // of all modules of the product, even; 0: no delta
+    const Block* blocks = nullptr;  // [2 * panels + 1] of the product's matrix, the last one empty
+    const char* b = nullptr;        // block after block
+    float* gain = nullptr;   // [panels * 32], or none; then there is a shift too
+    float* shift = nullptr;
+
+    bool none() const { return ranks == 0 && gain == nullptr; }
+};
+
+// Memory that is read after this item, in pieces: asked for meanwhile, as far as there is time.
+struct Ahead {
+    struct Piece {
+        const char* at;
+        int lines;  // of 64 bytes
+    };
+    static constexpr int kMost = 48;
+
+    Piece pieces[kMost];
+    int count = 0;
+
+    void add(const void* at, long lines) {
+        if (lines > 0 && count < kMost) pieces[count++] = {static_cast<const char*>(at), static_cast<int>(lines)};
+    }
+};
+
 struct Product {
     const Matrix* matrix;
     const void* x = nullptr;  // T [rows, x_stride]
@@ -80,6 +116,13 @@ struct Product {
     Gate gate = {};
     const uint8_t* quantised = nullptr;  // the rows of x as `quantise` makes them, for an int8 matrix
     long quantised_stride = 0;
+    const Change* const* changes = nullptr;  // [rows] of each row's adapter, or none; none: no row has one
+    int change = 0;                          // which of its adapter's changes a row takes
+    const void* inner = nullptr;             // T [rows, inner_stride]: A x
+    long inner_stride = 0;
+    const Ahead* ahead = nullptr;            // beside the next panel, or none
+
+    const Change* change_of(int row) const { return changes[row] == nullptr ? nullptr : changes[row] + change; }
 };
 
 // A matrix of an adapter in panels of 16 columns: bf16 [n/16][k/2][16][2], float [n/16][k][16].
@@ -169,11 +212,15 @@ struct Kernels {
     void (*quantise)(const void* row, int width, float* turned, uint8_t* to);
     // Rows first .. first + rows - 1 of one panel; `next` is fetched into the cache meanwhile (or none).
     void (*multiply)(const Product&, int panel, int first, int rows, const char* next);
+    // The same rows and panel where the sums [rows] and the bias in them are there already.
+    void (*deliver)(const Product&, int panel, int first, int rows, float (*sums)[kPanel]);
+    // Terms first .. end - 1, both even, of A x for rows of `in` numbers, into out[row].
+    void (*inward)(const Change&, int first, int end, const void* x, long x_stride, int in, int rows, void* out,
+                   long out_stride);
     void (*shrink)(const Narrow&, const void* x, long x_stride, int rows, void* out, long out_stride);
     // Columns of panel j land at y + j * pitch.
     void (*expand)(const Narrow&, int panel, const void* x, long x_stride, int rows, float* y, long y_stride,
                    int pitch);
-    void (*gate)(const Gate&, const float* x, int panels, void* out);
     // x = cap * tanh(x / cap)
     void (*cap)(float* x, int count, float cap);
     // y += share * x

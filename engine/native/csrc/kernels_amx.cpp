@@ -13,6 +13,7 @@ namespace amx {
 #include "lanes.h"
 #include "activations.h"
 #include "gemm.h"
+#include "gemm_change.h"
 #include "tiles_amx.h"
 #include "tiles_emulated.h"
 #include "gemm_tiles.h"

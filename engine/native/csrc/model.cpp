@@ -161,6 +161,12 @@ Columns Model::columns(int part) const {
     }
 }
 
+int Model::panels_of(Group group) const {
+    const Layer& layer = layers[0];
+    const Matrix* matrices[kGroups] = {&layer.qkv, &layer.o, &layer.mlp.gate_up, &layer.mlp.down};
+    return matrices[group]->panels;
+}
+
 Matrix& Model::matrix(int layer, int part) {
     switch (part) {
         case NORIA_Q:

@@ -60,6 +60,7 @@ public:
     int part_in(int part) const;
     int part_out(int part) const;
     Columns columns(int part) const;
+    int panels_of(Group group) const;
     // Columns of the residual stream, up to whole panels.
     int padded_hidden() const;
     // Whether the inward product of an MLP is gated where it is summed.

@@ -5,23 +5,6 @@
 
 namespace noria {
 
-namespace {
-
-constexpr int kExpandPanels = 8;  // of one item
-
-struct Member {
-    int part;
-    Group group;
-    int place;
-};
-
-constexpr Member kMembers[kModules] = {
-    {NORIA_Q, kQkv, 0},       {NORIA_K, kQkv, 1},     {NORIA_V, kQkv, 2},    {NORIA_O, kO, 0},
-    {NORIA_GATE, kGateUp, 0}, {NORIA_UP, kGateUp, 1}, {NORIA_DOWN, kDown, 0},
-};
-
-}  // namespace
-
 void Plan::make(const noria_batch& batch) {
     order_.resize(batch.sequences);
     std::iota(order_.begin(), order_.end(), 0);
@@ -30,19 +13,8 @@ void Plan::make(const noria_batch& batch) {
     lay_rows(batch);
     lay_tables(batch);
     cut_tiles();
-    std::vector<Run> runs;
-    for (size_t i = 0; i < order_.size(); ++i) {
-        const Adapter* adapter = model_.slots.find(batch.slots[order_[i]]);
-        if (adapter == nullptr) continue;
-        if (runs.empty() || runs.back().adapter != adapter) runs.push_back({adapter, spans[i].row, 0});
-        runs.back().rows += spans[i].count;
-    }
-    adapted = !runs.empty();
-    rank = 0;
-    if (adapted) gather_deltas(runs);
-    gather_parts(runs);
-    // With adapters the rows of one adapter would have to be found anew: not worth it for one layer.
-    trims = !adapted && !single && static_cast<int>(sampled.size()) < rows;
+    find_owners(batch);
+    trims = !single && static_cast<int>(sampled.size()) < rows;
 }
 
 void Plan::lay_rows(const noria_batch& batch) {
@@ -97,36 +69,14 @@ void Plan::cut_rows(std::vector<Tile>& into, int span, int first, int end) const
         for (int row = first; row < end; row += kTile) into.push_back({span, head, row, std::min(kTile, end - row)});
 }
 
-void Plan::gather_deltas(const std::vector<Run>& runs) {
-    const int layers = static_cast<int>(model_.layers.size());
-    for (int layer = 0; layer < layers; ++layer) {
-        GroupDeltas* groups = &deltas_[layer * kGroups];
-        for (int group = 0; group < kGroups; ++group) groups[group].shrinks.clear(), groups[group].expands.clear();
-        for (const Run& run : runs) {
-            for (const Member& member : kMembers) {
-                const Pair& pair = run.adapter->at(layer, member.part);
-                if (pair.none()) continue;
-                const Columns at = model_.columns(member.part);
-                groups[member.group].shrinks.push_back(
-                    {&pair, run.first, run.rows, member.place, at.first, at.pitch});
-            }
-        }
-        for (int group = 0; group < kGroups; ++group)
-            for (const Delta& delta : groups[group].shrinks)
-                for (int panel = 0; panel < delta.pair->b.panels; panel += kExpandPanels)
-                    groups[group].expands.push_back(
-                        {&delta, panel, std::min(kExpandPanels, delta.pair->b.panels - panel)});
+void Plan::find_owners(const noria_batch& batch) {
+    owners.clear(), last_owners.clear();
+    for (int i = 0; i < sequences; ++i) {
+        const Adapter* adapter = model_.slots.find(batch.slots[order_[i]]);
+        for (int row = 0; row < spans[i].count; ++row) owners.add(adapter);
     }
-    for (const Run& run : runs) rank = std::max(rank, run.adapter->widest());
-}
-
-void Plan::gather_parts(const std::vector<Run>& runs) {
-    parts_.clear();
-    for (const Run& run : runs) {
-        if (run.adapter->parts.none()) continue;
-        parts_.resize(rows, nullptr);
-        std::fill_n(parts_.begin() + run.first, run.rows, &run.adapter->parts);
-    }
+    for (const int row : sampled) last_owners.add(model_.slots.find(batch.slots[order_[span_of[row]]]));
+    owners.cut(model_.team.size()), last_owners.cut(model_.team.size());
 }
 
 }  // namespace noria

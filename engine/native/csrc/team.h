@@ -43,10 +43,22 @@ public:
     // body(item, following) for every item that this thread gets; returns when all are done. `following` is
     // the item that it will probably get next, -1: none; so that what that one reads can be fetched meanwhile.
     template <class Body>
-    void phase(int items, Body&& body);
+    void phase(int items, Body&& body) {
+        wait(begin(items, body), items);
+    }
 
-    // The first item of this thread's share of a phase.
-    int first_of(int items) const;
+    // The two halves of a phase: this thread's items; and until all are done, before their results are read.
+    template <class Body>
+    int begin(int items, Body&& body);
+    void wait(int phase, int items);
+
+    // This thread's share of a phase: items begin .. end - 1.
+    struct Range {
+        int begin, end;
+        int size() const { return end - begin; }
+    };
+    Range share(int items) const;
+    int first_of(int items) const { return share(items).begin; }
 
 private:
     template <class Body>
@@ -103,10 +115,12 @@ inline int share_begin(int items, int thread, int threads) {
     return static_cast<int>(static_cast<long>(items) * thread / threads);
 }
 
-inline int Worker::first_of(int items) const { return share_begin(items, thread_, team_.size_); }
+inline Worker::Range Worker::share(int items) const {
+    return {share_begin(items, thread_, team_.size_), share_begin(items, thread_ + 1, team_.size_)};
+}
 
 template <class Body>
-void Worker::phase(int items, Body&& body) {
+int Worker::begin(int items, Body&& body) {
     const int threads = team_.size_, index = passed_++;
     Phase& phase = team_.phases_[index];
     Share* shares = &team_.shares_[static_cast<long>(index) * threads];
@@ -117,8 +131,10 @@ void Worker::phase(int items, Body&& body) {
                      i == 0, body);
     }
     if (mine > 0) team_.finish(phase, mine, items);
-    team_.wait(phase, items);
+    return index;
 }
+
+inline void Worker::wait(int phase, int items) { team_.wait(team_.phases_[phase], items); }
 
 // What is left of a share, from its front where it is this thread's own, else from its end; how many that were.
 template <class Body>

@@ -84,6 +84,15 @@ INLINE F16 times_power_of_two(F16 x, F16 exponent) {
     return {_mm256_mul_ps(x.lo, power_of_two(exponent.lo)), _mm256_mul_ps(x.hi, power_of_two(exponent.hi))};
 }
 
+// Terms of one step of a sum that runs along a row.
+template <class T>
+constexpr int kSpan = 16;
+
+template <class T>
+INLINE F16 add_products(F16 sums, const T* x, const T* w) {
+    return multiply_add(load(x), load(w), sums);
+}
+
 constexpr int kRows = 4;   // rows of one run of the inner loop, and
 constexpr int kWidth = 1;  // its columns, in pairs of registers
 

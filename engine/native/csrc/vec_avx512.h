@@ -37,6 +37,18 @@ INLINE F16 keep(F16 x, int low, int high, F16 other) {
 INLINE F16 nearest(F16 x) { return {_mm512_roundscale_ps(x.v, 0)}; }
 INLINE F16 times_power_of_two(F16 x, F16 exponent) { return {_mm512_scalef_ps(x.v, exponent.v)}; }
 
+// Terms of one step of a sum that runs along a row.
+template <class T>
+constexpr int kSpan = 16;
+template <>
+constexpr int kSpan<bf16> = 32;
+
+INLINE F16 add_products(F16 sums, const bf16* x, const bf16* w) {
+    const __m512i row = _mm512_loadu_si512(x), column = _mm512_loadu_si512(w);
+    return {_mm512_dpbf16_ps(sums.v, (__m512bh)row, (__m512bh)column)};
+}
+INLINE F16 add_products(F16 sums, const float* x, const float* w) { return multiply_add(load(x), load(w), sums); }
+
 constexpr int kRows = 12;  // rows of one run of the inner loop, and
 constexpr int kWidth = 2;  // its columns, in vectors: 24 sums in registers
 

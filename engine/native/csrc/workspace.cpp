@@ -27,11 +27,11 @@ Workspace::Workspace(const Model& model) : model_(model), element_(model.element
     scratch_stride = Arena::rounded(model.kernels.scratch_bytes);
 }
 
-void Workspace::reserve(int rows, int rank) {
-    if (rows <= rows_ && rank <= rank_) return;
+void Workspace::reserve(int rows, int ranks) {
+    if (rows <= rows_ && ranks <= ranks_) return;
     rows_ = std::max({rows, rows_, 64});
-    rank_ = std::max(rank, rank_);
-    inner_stride = odd_lines(rank_, element_);
+    ranks_ = std::max(ranks, ranks_);
+    inner_stride = odd_lines(ranks_, element_);
     counted_ = 0;
     place(nullptr);
     arena_.reset();
@@ -59,13 +59,13 @@ void Workspace::place(Arena* arena) {
     last_hidden = floats(rows * hidden_stride);
     last_seen = take(rows * seen_stride * element_);
     branch = floats(spec.norms_after ? rows * hidden_stride : 0);
-    // SiLU without adapters is applied before the product is stored.
-    gate_up = floats(rank_ == 0 && model_.fuses_gate() ? 0 : mlp_rows * gate_up_stride);
+    // SiLU is applied before the product is stored.
+    gate_up = floats(model_.fuses_gate() ? 0 : mlp_rows * gate_up_stride);
     gated = take(mlp_rows * gated_stride * element_);
     router = floats(spec.experts == 0 ? 0 : rows * router_stride);
     parted_rows = take(parted * normed_stride * element_);
     parted_out = floats(parted * hidden_stride);
-    inner = take(3 * rows * inner_stride * element_);
+    inner = take(rows * inner_stride * element_);
     quantised = static_cast<uint8_t*>(take(std::max(rows, parted) * quantised_stride));
     own_quantised = static_cast<uint8_t*>(take(model_.team.size() * kPrivateRows * quantised_stride));
     turned = floats(model_.team.size() * turned_stride);

@@ -18,8 +18,8 @@ constexpr int kPrivateRows = 16;  // up to so many rows are normalised by each t
 class Workspace {
 public:
     explicit Workspace(const Model& model);
-    // Room for that many rows, and for adapters whose padded rank is at most `rank`. Throws std::bad_alloc.
-    void reserve(int rows, int rank);
+    // Room for that many rows, and for adapters with at most `ranks` for one product. Throws std::bad_alloc.
+    void reserve(int rows, int ranks);
 
     // Row `row` of a buffer of the model's element type.
     char* typed(void* base, long row, long stride) const {
@@ -42,7 +42,7 @@ public:
     float* router;      // what each row thinks of each expert
     void* parted_rows;  // what the experts read, the rows of each one after another; and
     float* parted_out;  // what they made
-    void* inner;  // A x of up to three modules: [3][rows]
+    void* inner;  // A x for a product's rows
     uint8_t* quantised;      // rows that an int8 matrix reads, shared by the threads
     uint8_t* own_quantised;  // the same for few rows: [threads][kPrivateRows]
     float* turned;           // one row of them under way: [threads]
@@ -57,7 +57,7 @@ private:
     const Model& model_;
     const int element_;
     int rows_ = 0;
-    int rank_ = 0;
+    int ranks_ = 0;
     size_t counted_ = 0;
     std::unique_ptr<Arena> arena_;
 };

@@ -115,7 +115,7 @@ def test_any_model_and_batch(level: Level, shape: Shape, lengths: list[int], see
         rows = make_rows(lengths, shape.vocab, seed)
         got = native(folder, level=level, weights="int8").logits(spans(rows))
         want = simulated(folder, patch).logits(spans(rows))
-    torch.testing.assert_close(got, want, rtol=0.0, atol=0.02 * float(want.abs().max()))
+    torch.testing.assert_close(got, want, rtol=0.0, atol=0.03 * float(want.abs().max()))
 
 
 @levels

@@ -69,11 +69,11 @@ def test_slot_is_filled_anew_while_its_neighbour_stays(tiny: Tiny) -> None:
     assert not torch.allclose(before[0], after[0], atol=0.1)
 
 
-def test_bytes_are_those_of_the_padded_matrices(tiny: Tiny) -> None:
+def test_bytes_are_those_of_the_packed_matrices(tiny: Tiny) -> None:
     model = native(tiny("llama").folder, dtype="bfloat16")
     weights = adapter(model.spec, 16, 1, ["self_attn.o_proj"])
-    # A [16, 48] and B [48, 16] in panels of 16 columns, in three layers.
-    assert model.prepare_adapter(weights).nbytes == 3 * 2 * (16 * 48 + 48 * 16)
+    # In three layers: A [16, 48] up to whole cache lines, B [48, 16], and where each 16 of 64 columns begin.
+    assert model.prepare_adapter(weights).nbytes == 3 * (16 * 128 + 2 * 48 * 16 + 5 * 12)
 
 
 def test_adapter_that_overflows_harms_no_other_row(tiny: Tiny) -> None:
