@@ -3,9 +3,10 @@
     noria up --data DATA --port 8000 &
     python -m bench.adapter_load http://127.0.0.1:8000 --model FOLDER --folder DATA/adapters
 
-Writes random adapters of ranks 8 and 16 into --folder, which the server must allow, and unloads each after
-its turn; every one is new to the server. Beside it: the longest gap of the running streams while an adapter
-came, and their longest gap at all other times.
+Writes random adapters of ranks 8 and 16 (or --rank) into --folder, which the server must allow, and unloads
+each after its turn; every one is new to the server. Beside it the gaps between two tokens of a running stream:
+the median while no adapter comes, which is a step, and the longest during the load calls, from there to the new
+adapter's first token, and at other times.
 """
 
 from __future__ import annotations
@@ -45,13 +46,22 @@ class Arrival:
 
 
 @dataclass(frozen=True, slots=True)
+class Gaps:
+    """Milliseconds between two tokens of a running stream; all but the median are the longest."""
+
+    median: float
+    loading: float
+    answering: float
+    otherwise: float
+
+
+@dataclass(frozen=True, slots=True)
 class Found:
-    """What was measured; the gaps are the longest of the running streams."""
+    """What was measured."""
 
     idle: list[Arrival]
     busy: list[Arrival]
-    gap_loading_ms: float
-    gap_otherwise_ms: float
+    gaps: Gaps
 
 
 async def bring(http: httpx.AsyncClient, name: str, folder: Path) -> Arrival:
@@ -78,16 +88,19 @@ async def bring_all(http: httpx.AsyncClient, folders: Sequence[Path]) -> list[Ar
     return arrivals
 
 
-def gaps(streams: Sequence[Outcome], windows: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """Longest gap, in seconds, that touches one of `windows`, and the longest that touches none."""
-    inside = outside = 0.0
+def gaps(streams: Sequence[Outcome], arrivals: Sequence[Arrival]) -> Gaps:
+    """A gap counts where it touches a load call, else where it touches what follows, else with the others."""
+    loading: list[float] = [0.0]
+    answering: list[float] = [0.0]
+    otherwise: list[float] = [0.0]
     for stream in streams:
         for earlier, later in pairwise(stream.arrivals):
-            if any(earlier < end and start < later for start, end in windows):
-                inside = max(inside, later - earlier)
+            near = [each for each in arrivals if earlier < each.first_token and each.called < later]
+            if any(earlier < each.loaded for each in near):
+                loading.append(1e3 * (later - earlier))
             else:
-                outside = max(outside, later - earlier)
-    return inside, outside
+                (answering if near else otherwise).append(1e3 * (later - earlier))
+    return Gaps(median(otherwise[1:] or [0.0]), max(loading), max(answering), max(otherwise))
 
 
 async def measure(target: Target, load: Load, folders: Sequence[Path]) -> Found:
@@ -102,8 +115,7 @@ async def measure(target: Target, load: Load, folders: Sequence[Path]) -> Found:
         if running.done():
             raise NoFigures("the streams ended before the last adapter came; ask for more --output tokens")
         streams = await running
-    inside, outside = gaps(streams, [(each.called, each.first_token) for each in busy])
-    return Found(idle, busy, inside * 1e3, outside * 1e3)
+    return Found(idle, busy, gaps(streams, busy))
 
 
 def table(found: Found, streams: int) -> str:
@@ -121,7 +133,8 @@ def main() -> None:
     spec, stamp = read_spec(arguments.model), time.time_ns()
     folders = [arguments.folder.absolute() / f"bench-{stamp}-{i}" for i in range(arguments.adapters)]
     for number, folder in enumerate(folders):
-        write_adapter(folder, arguments.base, spec, 16 if number % 4 < 2 else 8, stamp + number)
+        rank = arguments.rank or (16 if number % 4 < 2 else 8)
+        write_adapter(folder, arguments.base, spec, rank, stamp + number)
     load = Load(streams=arguments.streams, requests=arguments.streams, output_tokens=arguments.output)
     target = Target("noria", arguments.url, (arguments.base,))
     try:
@@ -132,9 +145,11 @@ def main() -> None:
         for folder in folders:
             shutil.rmtree(folder)
     print(table(found, load.streams))
+    seen = found.gaps
     print(
-        f"longest gap of the running streams: {found.gap_loading_ms:.0f} ms while an adapter came, "
-        f"{found.gap_otherwise_ms:.0f} ms at other times"
+        f"gap of a running stream: median {seen.median:.1f} ms; longest while an adapter loads "
+        f"{seen.loading:.0f} ms ({seen.loading / seen.median:.2f} x), from there to its first token "
+        f"{seen.answering:.0f} ms, at other times {seen.otherwise:.0f} ms"
     )
     if arguments.json:
         write_json(arguments.json, asdict(found))
@@ -147,6 +162,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--base", default="smollm2-135m", help="its name on the server")
     parser.add_argument("--folder", type=Path, required=True, help="an allowed folder of the server")
     parser.add_argument("--adapters", type=int, default=10)
+    parser.add_argument("--rank", type=int, help="of every adapter, in place of 8 and 16")
     parser.add_argument("--streams", type=int, default=16)
     parser.add_argument("--output", type=int, default=768, help="tokens of a running stream")
     parser.add_argument("--json", type=Path)
