@@ -4,9 +4,9 @@
     python -m bench.adapter_load http://127.0.0.1:8000 --model FOLDER --folder DATA/adapters
 
 Writes random adapters of ranks 8 and 16 (or --rank) into --folder, which the server must allow, and unloads
-each after its turn; every one is new to the server. Beside it the gaps between two tokens of a running stream:
-the median while no adapter comes, which is a step, and the longest during the load calls, from there to the new
-adapter's first token, and at other times.
+each after its turn; every one is new to the server. Beside it the gaps between two tokens of a running
+stream: the median while no adapter comes, which is a step, and the longest during the load calls, from there
+to the new adapter's first token, and at other times.
 """
 
 from __future__ import annotations

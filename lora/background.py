@@ -1,4 +1,4 @@
-"""Threads for work that must not be felt: they get a processor only while nothing else wants it."""
+"""Threads for work that must not be felt: what else wants a processor gets more of it."""
 
 import asyncio
 import os
@@ -9,7 +9,11 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-LOWEST_PRIORITY = 19
+NICE = 5
+"""A third of the processor beside a thread of the usual priority (sched(7)). With much less, such a thread is
+kept from the processor just while it holds what a step waits for: the interpreter's lock, the memory map.
+Measured on 2 cores while an adapter of rank 64 loads beside 16 streams: the longest gap is 73 ms at 19,
+42 ms at 5, and 43 ms at 0, where the median gap grows by 70 % instead of 40 %."""
 
 
 class BackgroundThreads:
@@ -29,4 +33,4 @@ class BackgroundThreads:
 
 def _give_way() -> None:
     """On Linux a nice value belongs to a thread (setpriority(2)), and goes on to threads it starts."""
-    os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), LOWEST_PRIORITY)
+    os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)

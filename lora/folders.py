@@ -1,7 +1,8 @@
 """Adapter folders on a file system, written so that nobody ever sees half of one.
 
 A folder is complete when its marker is there. It is built under a temporary name on the same file system,
-flushed to disk, marked, and only then renamed to its final name.
+flushed to disk, marked, and only then renamed to its final name. What is not `durable`, a copy that can be
+had again, goes without the flush: if a crash tears it, its digest tells.
 """
 
 import errno
@@ -13,6 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 _MARKER = "complete"
+_PIECE = 1 << 20
 
 
 def is_complete(folder: Path) -> bool:
@@ -31,18 +33,20 @@ def staging_folder(parent: Path) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def copy_adapter(source: Path, target: Path, names: Iterable[str]) -> None:
-    """Copy these files of an adapter, flushed to disk. Raises FileNotFoundError if `source` lacks one."""
+def copy_adapter(source: Path, target: Path, names: Iterable[str], *, durable: bool = True) -> None:
+    """Copy these files of an adapter. Raises FileNotFoundError if `source` lacks one."""
     for name in names:
-        shutil.copyfile(source / name, target / name)
-        _flush(target / name)
+        _copy_file(source / name, target / name)
+        if durable:
+            _flush(target / name)
 
 
-def publish(staged: Path, target: Path) -> None:
+def publish(staged: Path, target: Path, *, durable: bool = True) -> None:
     """Mark `staged` as complete and give it its final name; a complete folder already there stays."""
     (staged / _MARKER).write_bytes(b"")
-    _flush(staged / _MARKER)
-    _flush(staged)
+    if durable:
+        _flush(staged / _MARKER)
+        _flush(staged)
     try:
         staged.rename(target)
     except OSError as error:
@@ -51,7 +55,8 @@ def publish(staged: Path, target: Path) -> None:
         if not is_complete(target):
             remove(target)
             staged.rename(target)
-    _flush(target.parent)
+    if durable:
+        _flush(target.parent)
 
 
 def remove(folder: Path) -> bool:
@@ -71,6 +76,13 @@ def move_aside(folder: Path, quarantine: Path, name: str) -> None:
     quarantine.mkdir(parents=True, exist_ok=True)
     with suppress(FileNotFoundError):
         folder.rename(quarantine / f"{name}-{uuid.uuid4().hex[:8]}")
+
+
+def _copy_file(source: Path, target: Path) -> None:
+    """In pieces: the system call that copies a file whole would not give the processor up before its end."""
+    with source.open("rb") as reader, target.open("wb") as writer:
+        while piece := reader.read(_PIECE):
+            writer.write(piece)
 
 
 def _flush(path: Path) -> None:

@@ -6,13 +6,13 @@ every gateway and every replica has it. Unload: the name goes first, the weights
 the last request on them has ended. Pin: every replica takes it, then the registry says so, then they keep it.
 """
 
-import asyncio
 import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from db.rows import AdapterRow
+from lora.background import BackgroundThreads
 from lora.registry import RegistrySnapshot
 from lora.store import AdapterStore
 from serve.candidate import Candidate, CandidateReader
@@ -60,6 +60,7 @@ class AdapterAdmin:
         reader: CandidateReader,
         registry: RegistryWriter,
         store: AdapterStore,
+        files: BackgroundThreads,
         fleet: Fleet,
         pins: Pins,
         snapshot: Callable[[], RegistrySnapshot],
@@ -67,6 +68,7 @@ class AdapterAdmin:
         self._reader = reader
         self._registry = registry
         self._store = store
+        self._files = files
         self._fleet = fleet
         self._pins = pins
         self._snapshot = snapshot
@@ -80,7 +82,7 @@ class AdapterAdmin:
         """
         async with self._locks.hold(body.lora_name):
             existing = await self._existing(body)
-            candidate = await asyncio.to_thread(self._reader.read, body)
+            candidate = await self._files.run(lambda: self._reader.read(body))
             if existing is not None:
                 _check_may_become(existing, candidate)
             if not self._fleet.members(candidate.model.name):
@@ -155,7 +157,7 @@ class AdapterAdmin:
         return row
 
     async def _keep_copy(self, candidate: Candidate) -> None:
-        digest = await asyncio.to_thread(self._store.put, candidate.adapter.folder)
+        digest = await self._files.run(lambda: self._store.put(candidate.adapter.folder))
         if digest != candidate.adapter.digest:
             raise InvalidField("lora_path changed while it was read; load it again", "lora_path")
 

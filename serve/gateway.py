@@ -17,6 +17,7 @@ import db.requests
 from db.database import Database
 from db.errors import DbError
 from db.rows import FeedbackRecord, RequestRecord
+from lora.background import BackgroundThreads
 from lora.kept_rows import REGISTRY_FILE, KeptRows
 from lora.registry import RegistrySnapshot
 from lora.registry_source import DatabaseSource
@@ -92,10 +93,12 @@ class Gateway:
             self.database, lambda: self.fleet.view.replicas, lambda: self.fleet.view.scribe == self.id
         )
         self.listing = Listing(self.database, self.fleet)
+        self._files = BackgroundThreads(2, "adapter-files")
         self.admin = AdapterAdmin(
             CandidateReader(config, models, self._snapshot),
             RegistryWriter(self.database, self.fleet, self._snapshot),
             open_store(config.store_url, config.s3),
+            self._files,
             self.fleet,
             self.pins,
             self._snapshot,
@@ -120,6 +123,7 @@ class Gateway:
         """Called once no request is under way; what the database does not take now, the spool keeps."""
         if self._keys is not None:
             self._keys.cancel()
+        self._files.close()
         await self.residency.close()
         await self.pins.close()
         await self.upkeep.close()

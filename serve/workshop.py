@@ -6,6 +6,7 @@ Who frees what: the parts are closed by the replica that had them made.
 import asyncio
 import dataclasses
 import os
+import sys
 from dataclasses import dataclass
 
 import torch
@@ -25,6 +26,10 @@ from serve.config import AppConfig, ModelConfig
 from serve.inspector import Inspector
 from serve.worker import Worker
 
+SWITCH_S = 0.0005
+"""After that long another thread may have the interpreter: a step asks for it several times, and with
+Python's own 5 ms a thread that prepares an adapter would lengthen it each time."""
+
 
 @dataclass(frozen=True, slots=True)
 class Parts:
@@ -38,6 +43,7 @@ class Parts:
 async def furnish(config: AppConfig, model: ModelConfig) -> Parts:
     """The parts of one replica of `model`."""
     settings = _with_threads(model.engine)
+    sys.setswitchinterval(SWITCH_S)
     worker: Worker
     inspector: Inspector
 

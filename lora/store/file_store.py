@@ -91,7 +91,7 @@ class FileStore:
         place = self._place(digest)
         try:
             with _answering():
-                copy_adapter(place, staged, present_files(place))
+                copy_adapter(place, staged, present_files(place), durable=False)
         except FileNotFoundError as error:
             if self.exists(digest):
                 raise Spoiled("a file is missing") from error

@@ -42,7 +42,7 @@ def fetch_copy(digest: str, into: Path, copy: Callable[[Path], None], limits: Li
     with staging_folder(into) as staged:
         found = _copied(copy, staged, limits)
         if found == digest:
-            publish(staged, target)
+            publish(staged, target, durable=False)
             return target
         logger.warning(
             "adapter %s arrived damaged (%s); it is set aside and fetched once more", digest, found,
@@ -53,7 +53,7 @@ def fetch_copy(digest: str, into: Path, copy: Callable[[Path], None], limits: Li
         found = _copied(copy, staged, limits)
         if found != digest:
             raise DamagedCopy(digest, found)
-        publish(staged, target)
+        publish(staged, target, durable=False)
     return target
 
 

@@ -1,18 +1,18 @@
-"""Background threads come after everything else that wants a processor."""
+"""Background threads take less of a processor than others."""
 
 import os
 import threading
 
 import pytest
 
-from lora.background import LOWEST_PRIORITY, BackgroundThreads
+from lora.background import NICE, BackgroundThreads
 
 
-async def test_work_runs_at_the_lowest_priority_and_leaves_the_caller_as_it_was() -> None:
+async def test_work_runs_at_a_low_priority_and_leaves_the_caller_as_it_was() -> None:
     threads = BackgroundThreads(1, "spare")
     before = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
     priority = await threads.run(lambda: os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
-    assert priority == LOWEST_PRIORITY
+    assert priority == NICE
     assert os.getpriority(os.PRIO_PROCESS, threading.get_native_id()) == before
     threads.close()
 
