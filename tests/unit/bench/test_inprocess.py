@@ -1,6 +1,6 @@
 """The closed loop around an engine, on a runner without a model."""
 
-from bench.adapter_load import gaps
+from bench.adapter_load import Arrival, Gaps, gaps
 from bench.figures import Outcome
 from bench.inprocess import drive
 from bench.loads import Load, make_prompts
@@ -51,10 +51,11 @@ def test_gain_and_cost_are_medians_of_rounds() -> None:
     assert Cost((6.0, 8.0, 9.0), (5.0, 5.0, 5.0), (100.0, 100.0, 100.0)).part == 0.03
 
 
-def test_gaps_are_told_apart_by_the_windows_they_touch() -> None:
+def test_gaps_are_told_apart_by_what_went_on_meanwhile() -> None:
     streams = [
         Outcome(0.0, 9.0, (1.0, 2.0, 4.5, 5.0, 9.0)),
         Outcome(0.0, 9.0, (1.0, 4.0, 5.0)),
     ]
-    assert gaps(streams, [(4.2, 4.4), (4.6, 4.8)]) == (2.5, 4.0)
-    assert gaps(streams, []) == (0.0, 4.0)
+    arrivals = [Arrival(called=4.2, loaded=4.4, first_token=4.4), Arrival(4.6, 4.8, 6.0)]
+    assert gaps(streams, arrivals) == Gaps(median=2000.0, loading=2500.0, answering=4000.0, otherwise=3000.0)
+    assert gaps(streams, []) == Gaps(median=1750.0, loading=0.0, answering=0.0, otherwise=4000.0)
