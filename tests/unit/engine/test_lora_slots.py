@@ -44,16 +44,6 @@ def test_mixed_batch_equals_solo_runs(tiny: Tiny, adapted: Adapted, blocks: Bloc
     torch.testing.assert_close(together, alone, **TOLERANCE)
 
 
-@pytest.mark.parametrize("name", ["qwen2", "qwen3", "mistral-window"])
-def test_other_families_equal_peft(tiny: Tiny, blocks: Blocks, name: str) -> None:
-    model = tiny(name)
-    adapted = Adapted(model)
-    runner = adapted.load(model.runner(), 1, 2, 3)
-    rows = make_rows(blocks, [2, 0, 1, 3])
-    want = torch.stack([adapted.logits(row.adapter_slot, row.token_ids) for row in rows])
-    torch.testing.assert_close(steps(runner, rows), want, **TOLERANCE)
-
-
 def test_unloaded_slot_is_the_base_again(tiny: Tiny, adapted: Adapted, blocks: Blocks) -> None:
     runner = adapted.load(tiny("llama").runner(), 1, 2)
     (row,) = make_rows(blocks, [2])

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -37,12 +38,24 @@ CHUNKS = 4
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """A sequence with its adapter, or the base's, and PEFT's logits of its last three tokens, [3, vocab]."""
+    """A sequence with its adapter, or the base's. logits: PEFT's own of a sequence, [length, vocab]."""
 
     name: str
     row: Row
     weights: AdapterWeights | None
-    want: torch.Tensor
+    logits: Callable[[list[int]], torch.Tensor]
+
+    @cached_property
+    def want(self) -> torch.Tensor:
+        """PEFT's logits of the last three tokens, [3, vocab]."""
+        return self.logits(self.row.token_ids)[-3:]
+
+    def greedy(self, count: int) -> list[int]:
+        """The tokens that PEFT's logits make likeliest, one after another."""
+        ids = list(self.row.token_ids)
+        for _ in range(count):
+            ids.append(int(self.logits(ids)[-1].argmax()))
+        return ids[-count:]
 
     def chunk(self, number: int) -> ScheduledSeq:
         """Of four: two of the prompt, without and with logits, and two single tokens.
@@ -76,10 +89,10 @@ def make_suite(name: str, root: Path) -> Suite:
     for case, row in zip(names, rows, strict=True):
         row.token_ids[:12] = [*INVOCATION, *TOKENS[:3], *INVOCATION, *TOKENS[1:]]
         if case not in configs:
-            cases.append(Case(case, row, None, model.logits(row.token_ids)[-3:]))
+            cases.append(Case(case, row, None, model.logits))
             continue
         adapter = make_adapter(model, root / f"adapter-{row.adapter_slot}", row.adapter_slot, configs[case])
-        cases.append(Case(case, row, read_back(model, adapter.folder), adapter.logits(row.token_ids)[-3:]))
+        cases.append(Case(case, row, read_back(model, adapter.folder), adapter.logits))
     return Suite(model, cases)
 
 

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 import torch
 
+from engine import Engine, EngineConfig, Request, SamplingParams
+from tests.unit.engine.native_models import torch_threads_kept
 from tests.unit.lora.peft_features import FEATURES
 from tests.unit.lora.peft_suites import Suite, bind, huge, make_suite, open_model, run
 
@@ -31,8 +33,7 @@ FAMILIES = [
 ]
 
 Suites = Callable[[str], Suite]
-BACKENDS = ["reference"]
-backends = pytest.mark.parametrize("backend", BACKENDS)
+backends = pytest.mark.parametrize("backend", ["reference", "native"])
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +78,8 @@ def test_every_adapter_changes_the_answers(suites: Suites, name: str) -> None:
     ("backend", "settings"),
     [
         ("reference", {"dtype": "bfloat16"}),
+        ("native", {"dtype": "bfloat16"}),
+        ("native", {"weights": "int8"}),
     ],
 )
 def test_narrow_numbers_stay_near(suites: Suites, name: str, backend: str, settings: dict[str, Any]) -> None:
@@ -101,3 +104,33 @@ def test_values_that_overflow_reach_no_neighbour(suites: Suites, backend: str) -
         for case in sick:
             bind(model, case, case.weights)
         assert torch.equal(run(model, suite.cases), want)
+
+
+@backends
+def test_an_engine_with_few_slots_writes_what_peft_would(suites: Suites, backend: str) -> None:
+    """All adapters take turns; an activated one wakes by itself."""
+    suite = suites("llama")
+    with torch_threads_kept():
+        engine = Engine(
+            EngineConfig(
+                model=suite.model.folder,
+                dtype="float32",
+                backend=backend,
+                num_blocks=192,
+                adapter_slots=3,
+                check_integrity=True,
+            )
+        )
+    for case in suite.cases:
+        if case.weights is not None:
+            engine.add_adapter(engine.prepare_adapter(case.weights))
+    sampling = SamplingParams(max_tokens=5, temperature=0.0, ignore_eos=True)
+    for case in suite.cases:
+        adapter = None if case.weights is None else case.weights.digest
+        engine.add(Request(case.name, tuple(case.row.token_ids), sampling, adapter))
+    written: dict[str, list[int]] = {case.name: [] for case in suite.cases}
+    while engine.has_work:
+        for event in engine.step():
+            assert event.error is None
+            written[event.request_id] += event.token_ids
+    assert written == {case.name: case.greedy(5) for case in suite.cases}
