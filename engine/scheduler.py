@@ -56,6 +56,7 @@ class Scheduler:
         self.pool = pool
         self.swap = swap
         self.turns = turns
+        self._planned = False
 
     def add(self, seq: Sequence) -> None:
         """Queue a sequence that, alone, fits the pool."""
@@ -83,7 +84,8 @@ class Scheduler:
 
     def schedule(self) -> StepPlan:
         """The next step: every running sequence that can advances by a token or more, then others join."""
-        self.swap.settle()
+        if self._planned:
+            self.swap.settle()
         self.turns.begin_step(self._wanted)
         budget = TokenBudget(self._limits.max_batched_tokens, self._limits.weights)
         shares: dict[Sequence, int] = {}
@@ -104,10 +106,14 @@ class Scheduler:
         if self.turns.is_short:
             computed = {seq.adapter_next for seq in shares}
             self.turns.end_step(self.turns.bound if out_of_tokens else computed)
+        self._planned = bool(shares)
+        if not shares:
+            # Nothing will run: copies and changes wait for the next step that does, and keep their order.
+            return StepPlan(())
         return StepPlan(
             tuple(self._share(seq, count) for seq, count in shares.items()),
             self._tables.take_copies(),
-            self.turns.take_changes() if shares else (),
+            self.turns.take_changes(),
         )
 
     def _wanted(self) -> list[str]:

@@ -27,9 +27,10 @@ from engine.adapters import AddedAdapters
 from engine.errors import IntegrityError
 from engine.records import SlotChange
 
-QUANTUM = 4
-"""Steps of a turn. Binding an adapter is a pointer on a CPU, so turns could be single steps; a few let a
-prompt's last chunk and first tokens fall into one, and short completions end within two."""
+QUANTUM = 2
+"""Steps of a turn. Binding an adapter is a pointer on a CPU, so turns may be short, and who waits does not
+wait for many steps, of which one that computes prompts takes long. Two let the end of a prompt and the token
+after it fall into one turn."""
 
 NO_ADAPTER = 0
 """The slot of rows that are the base model's."""

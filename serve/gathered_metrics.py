@@ -47,6 +47,19 @@ _GAUGES: tuple[tuple[str, str, Callable[[ReplicaReport], float]], ...] = (
     ("noria:kv_reserved_tokens", "Places in their KV blocks still free.", lambda r: r.stats.reserved_tokens),
     ("noria:kv_blocks_cached", "Free KV blocks that hold a prefix.", lambda r: r.stats.blocks_cached),
     ("noria:adapters_resident", "Adapters resident on the replica.", lambda r: len(r.adapters)),
+    ("noria:adapters_added", "Adapters the engine can compute with.", lambda r: r.stats.adapters),
+    ("noria:adapters_bound", "Adapters that hold a slot.", lambda r: r.stats.adapters_bound),
+    ("noria:requests_parked", "Running requests without a slot.", lambda r: r.stats.parked),
+    (
+        "noria:slot_wait_longest_steps",
+        "Steps that an adapter waited for a slot.",
+        lambda r: r.stats.longest_slot_wait_steps,
+    ),
+    (
+        "noria:slot_wait_longest_seconds",
+        "Seconds that an adapter waited for a slot.",
+        lambda r: r.stats.longest_slot_wait_s,
+    ),
 )
 _COUNTERS: tuple[tuple[str, str, Callable[[ReplicaReport], float]], ...] = (
     ("vllm:prefix_cache_queries", "Prompt tokens looked up.", lambda r: r.stats.prefix_queries),
@@ -59,6 +72,7 @@ _COUNTERS: tuple[tuple[str, str, Callable[[ReplicaReport], float]], ...] = (
     ("noria:kv_window_frees", "KV blocks given up behind a window.", lambda r: r.stats.window_frees),
     ("vllm:prompt_tokens", "Prompt tokens computed.", lambda r: r.stats.prompt_tokens),
     ("vllm:generation_tokens", "Tokens generated.", lambda r: r.stats.generated_tokens),
+    ("noria:slot_changes", "Times that a slot went to an adapter.", lambda r: r.stats.slot_changes),
     ("noria:engine_steps", "Steps of the engine.", lambda r: r.stats.steps),
     ("noria:engine_failed_steps", "Steps that failed.", lambda r: r.stats.failed_steps),
 )

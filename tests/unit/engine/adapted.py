@@ -41,7 +41,8 @@ class Adapted:
             if f"a{slot}" in getattr(module, "lora_A", {}):
                 a, b = (getattr(module, key)[f"a{slot}"].weight.detach() for key in ("lora_A", "lora_B"))
                 modules[name] = LoraPair(a, b, module.scaling[f"a{slot}"])
-        return AdapterWeights(f"sha256:{slot}", modules)
+        invocation = self.peft.peft_config[f"a{slot}"].alora_invocation_tokens or ()
+        return AdapterWeights(f"sha256:{slot}", modules, invocation=tuple(invocation))
 
     def logits(self, slot: int, ids: list[int]) -> torch.Tensor:
         """Last logits, by PEFT itself."""

@@ -44,6 +44,12 @@ def test_figures_of_the_pool_and_of_the_steps() -> None:
         copies_on_write=3,
         window_frees=8,
         tokens_by_step=Spread((1, 3, 5), 40),
+        adapters=20,
+        adapters_bound=2,
+        slot_changes=30,
+        parked=4,
+        longest_slot_wait_steps=6,
+        longest_slot_wait_s=0.5,
     )
     text = _text(_report(stats))
     labels = '{engine="r",model_name="m"}'
@@ -65,6 +71,12 @@ def test_figures_of_the_pool_and_of_the_steps() -> None:
         'noria:preemptions_total{engine="r",kind="recompute",model_name="m"} 4.0',
         'vllm:iteration_tokens_total_bucket{engine="r",le="2.0",model_name="m"} 4.0',
         'vllm:iteration_tokens_total_bucket{engine="r",le="+Inf",model_name="m"} 9.0',
+        f"noria:adapters_added{labels} 20.0",
+        f"noria:adapters_bound{labels} 2.0",
+        f"noria:slot_changes_total{labels} 30.0",
+        f"noria:requests_parked{labels} 4.0",
+        f"noria:slot_wait_longest_steps{labels} 6.0",
+        f"noria:slot_wait_longest_seconds{labels} 0.5",
         f"vllm:iteration_tokens_total_sum{labels} 40.0",
         f"vllm:iteration_tokens_total_count{labels} 9.0",
     ):
