@@ -111,8 +111,3 @@ class _Maker:
             scaled = module.scale * added.float()
             shift = scaled if shift is None else shift + scaled
         return None if shift is None else finite(f"{name}.bias", shift)
-
-
-def weights_bytes(weights: AdapterWeights) -> int:
-    """Host memory that they take."""
-    return weights.nbytes
