@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import peft
@@ -26,11 +26,11 @@ ADAPTERS: dict[int, dict[str, Any]] = {
 class Adapted:
     """A copy of a tiny model that carries the three adapters of PEFT, and the same weights for slots."""
 
-    def __init__(self, model: TinyModel) -> None:
+    def __init__(self, model: TinyModel, adapters: Mapping[int, dict[str, Any]] = ADAPTERS) -> None:
         base = type(model.reference)(model.reference.config)
         base.load_state_dict(model.reference.state_dict())
         torch.manual_seed(11)
-        configs = {f"a{slot}": peft.LoraConfig(init_lora_weights=False, **c) for slot, c in ADAPTERS.items()}
+        configs = {f"a{slot}": peft.LoraConfig(init_lora_weights=False, **c) for slot, c in adapters.items()}
         self.peft = peft.get_peft_model(base, configs["a1"], adapter_name="a1").eval()
         for name in ("a2", "a3"):
             self.peft.add_adapter(name, configs[name])
