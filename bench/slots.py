@@ -16,6 +16,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
+from itertools import cycle
 from pathlib import Path
 
 from bench.adapters import random_adapter
@@ -107,7 +108,7 @@ def offer(engine: Engine, arrivals: Sequence[Arrival]) -> list[Outcome]:
 def storm(engine: Engine, load: Load, seconds: float, hot: str, lone: str) -> dict[str, list[Outcome]]:
     """Streams of `hot`, each followed by the next, and one request for `lone` at a time, for so long."""
     draw = random.Random(5)
-    prompts = iter(make_prompts(replace(load, requests=2_000), seed=3))
+    prompts = cycle(make_prompts(replace(load, requests=2_000), seed=3))
     desk = Desk(engine)
 
     def send(adapter: str) -> None:
