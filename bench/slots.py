@@ -1,11 +1,12 @@
 """More adapters than slots: how soon requests are answered, and what it costs in tokens.
 
     python -m bench.slots --model FOLDER [--rate 4] [--seconds 20] [--rounds 1]
+    python -m bench.slots --model FOLDER --storm
 
 One engine with 8 slots. Requests come at a fixed rate (Poisson arrivals, the same ones in every run), first
-spread over 8 adapters, then over 16. Then one slot: streams of one adapter without end, and now and then a
-request for another. Time to the first token runs from the moment a request was due, not from when the loop
-came to look.
+spread over 8 adapters, then over 16. With --storm one slot: streams of one adapter without end, and now and
+then a request for another. Time to the first token runs from the moment a request was due, not from when the
+loop came to look.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import cycle
 from pathlib import Path
+from typing import Any
 
 from bench.adapters import random_adapter
 from bench.figures import Figures, Outcome, medians, percentile, summarise
@@ -158,9 +160,9 @@ def row(name: str, figures: Figures, engine: Engine, changes_before: int) -> lis
     ]
 
 
-def cliff(model: Path, arguments: argparse.Namespace, load: Load) -> dict[int, Figures]:
+def cliff(arguments: argparse.Namespace, load: Load) -> dict[int, Figures]:
     """The same arrivals over as many adapters as there are slots, and over twice as many."""
-    engine, digests = make_engine(model, SLOTS, 2 * SLOTS)
+    engine, digests = make_engine(arguments.model, SLOTS, 2 * SLOTS)
     runs: dict[int, list[Figures]] = {SLOTS: [], 2 * SLOTS: []}
     rows = {}
     for turn in range(arguments.rounds):
@@ -197,11 +199,13 @@ def lone(model: Path, seconds: float, load: Load) -> dict[str, float]:
 def main() -> None:
     arguments = _parser().parse_args()
     load = Load(streams=1, requests=1, prompt_tokens=arguments.prompt, output_tokens=arguments.output)
-    alone = lone(arguments.model, arguments.seconds, load)
-    runs = cliff(arguments.model, arguments, load)
+    found: dict[str, Any]
+    if arguments.storm:
+        found = lone(arguments.model, arguments.seconds, load)
+    else:
+        found = {str(count): asdict(figures) for count, figures in cliff(arguments, load).items()}
     if arguments.json:
-        by_adapters = {str(count): asdict(figures) for count, figures in runs.items()}
-        write_json(arguments.json, {"adapters": by_adapters, "lone": alone})
+        write_json(arguments.json, found)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -211,6 +215,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seconds", type=float, default=20.0, help="of each run")
     parser.add_argument("--prompt", type=int, default=128, help="tokens")
     parser.add_argument("--output", type=int, default=64, help="tokens")
+    parser.add_argument("--storm", action="store_true", help="one slot, two adapters")
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--json", type=Path)
     return parser

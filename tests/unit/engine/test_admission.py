@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
+from engine.activation import NEVER
 from engine.admission import check_request, make_sequence, measure_room
 from engine.config import EngineConfig
 from engine.errors import InvalidConfig, InvalidParameter, PromptTooLong, TooLargeForPool
-from engine.fake_runner import EOS, FakeRunner
+from engine.fake_runner import EOS, FakeRunner, FakeWeights
 from engine.records import Request, SamplingParams
 
 
@@ -85,3 +86,12 @@ def test_a_seed_is_drawn_only_where_none_is_given() -> None:
     assert seed(0) == 0
     assert seed(7) == 7
     assert seed(None) != seed(None)
+
+
+def test_an_adapter_holds_from_its_invocation_on() -> None:
+    def holds_from(*invocation: int) -> int:
+        adapter = FakeWeights("sha256:a", invocation)
+        request = Request("r", (5, 7, 8, 9), SamplingParams(max_tokens=1), "sha256:a")
+        return make_sequence(0, request, _room(), max_tokens=1, adapter=adapter, now=0.0).adapter_from
+
+    assert [holds_from(), holds_from(7, 8), holds_from(6)] == [0, 1, NEVER]

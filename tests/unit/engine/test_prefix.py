@@ -2,7 +2,7 @@
 
 from itertools import combinations
 
-from engine.prefix import child_key, root_key
+from engine.prefix import activated_key, child_key, root_key
 
 BLOCK = tuple(range(16))
 
@@ -23,3 +23,16 @@ def test_keys_differ_by_parent_and_by_each_token() -> None:
     assert key != child_key(key, BLOCK)
     assert key != child_key(root, (*BLOCK[:-1], 99))
     assert key != child_key(root_key(None, "salt"), BLOCK)
+
+
+def test_an_adapter_enters_a_chain_by_what_is_before_it_its_digest_and_its_place() -> None:
+    root = root_key(None, "")
+    keys = [
+        root,
+        activated_key(root, "sha256:a", 0),
+        activated_key(root, "sha256:a", 1),
+        activated_key(root, "sha256:b", 0),
+        activated_key(root_key(None, "salt"), "sha256:a", 0),
+        root_key("sha256:a", ""),
+    ]
+    assert len(set(keys)) == len(keys)

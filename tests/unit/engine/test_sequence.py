@@ -4,13 +4,18 @@ from typing import Any
 
 import pytest
 
-from engine.prefix import child_key, root_key
+from engine.activation import NEVER
+from engine.prefix import activated_key, child_key, root_key
 from engine.records import Request, SamplingParams
 from engine.sequence import Sequence
 
 
 def _sequence(
-    prompt_len: int = 4, max_tokens: int = 5, stop_ids: tuple[int, ...] = (0,), **sampling: Any
+    prompt_len: int = 4,
+    max_tokens: int = 5,
+    stop_ids: tuple[int, ...] = (0,),
+    holds_from: int = 0,
+    **sampling: Any,
 ) -> Sequence:
     request = Request(
         "r",
@@ -19,7 +24,7 @@ def _sequence(
         "sha256:a",
         "salt",
     )
-    return Sequence(0, request, max_tokens, frozenset(stop_ids), 0, 0, added_at=10.0)
+    return Sequence(0, request, max_tokens, frozenset(stop_ids), 0, holds_from, added_at=10.0)
 
 
 def test_progress_is_a_number() -> None:
@@ -79,3 +84,26 @@ def test_the_account_covers_the_phases_it_reached() -> None:
     stats = seq.stats(now=12.0)
     assert (stats.queue_s, stats.prefill_s, stats.decode_s) == (1.0, 0.5, 0.5)
     assert (stats.prompt_tokens, stats.completion_tokens) == (4, 2)
+
+
+def test_a_step_computes_no_tokens_of_two_kinds() -> None:
+    seq = _sequence(prompt_len=30, holds_from=20)
+    assert (seq.stretch, seq.adapter_next, seq.adapter) == (20, None, "sha256:a")
+    seq.num_computed = 8
+    assert (seq.stretch, seq.adapter_next) == (12, None)
+    seq.num_computed = 20
+    assert (seq.stretch, seq.adapter_next) == (10, "sha256:a")
+    never = _sequence(prompt_len=30, holds_from=NEVER)
+    assert (never.stretch, never.adapter_next, never.adapter) == (30, None, None)
+
+
+def test_blocks_before_the_position_have_the_base_models_keys_and_those_from_it_on_the_adapters() -> None:
+    seq = _sequence(prompt_len=48, holds_from=20)
+    first = child_key(root_key(None, "salt"), seq.token_ids[:16])
+    parent = activated_key(first, "sha256:a", 4)
+    assert (seq.block_key(0), seq.parent_key(1)) == (first, parent)
+    assert seq.block_key(1) == child_key(parent, seq.token_ids[16:32])
+    assert seq.block_key(2) == child_key(seq.block_key(1), seq.token_ids[32:48])
+    seq.num_computed = 24
+    assert seq.content(1).parent == parent
+    assert _sequence(holds_from=NEVER).parent_key(0) == root_key(None, "salt")
