@@ -81,13 +81,13 @@ class AdapterLoader:
 
     def dropped(self, digest: str) -> tuple[str, ...]:
         """Names of its tensors that only repeat the base's. Raises what fit() and reading them raise."""
-        fitted = self.fit(digest, force=True)
+        fitted = self._fitted(digest)
         with self._disk.reading(digest):
             return repeated(fitted.adapter, fitted.report, self._base.tensors)
 
     def probe_prompts(self, digest: str, lengths: Sequence[int]) -> tuple[tuple[int, ...], ...]:
         """Prompts on which the adapter shows, see lora.probe. Raises what fit() and reading it raise."""
-        fitted = self.fit(digest, force=True)
+        fitted = self._fitted(digest)
         with self._disk.reading(digest):
             touched = touched_tokens(fitted.adapter, fitted.report, self._base.targets, self._base.tensors)
         return probe_prompts(
@@ -109,7 +109,17 @@ class AdapterLoader:
     def _fit(self, digest: str, force: bool) -> Fitted:
         with self._disk.reading(digest):
             folder = self._disk.fetch(digest)
-            adapter = read_adapter(folder, limits=self._limits, known_digest=digest)
+            return self._match(read_adapter(folder, limits=self._limits, known_digest=digest), force)
+
+    def _fitted(self, digest: str) -> Fitted:
+        """An adapter that was loaded before: its copy, where it is still here, is not compared once more."""
+        try:
+            with self._disk.reading(digest) as folder:
+                return self._match(read_adapter(folder, limits=self._limits, known_digest=digest), True)
+        except AdapterNotFound:
+            return self.fit(digest, force=True)
+
+    def _match(self, adapter: Adapter, force: bool) -> Fitted:
         report = check_against(
             adapter,
             self._base.targets,
