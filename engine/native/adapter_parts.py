@@ -1,4 +1,4 @@
-"""What an adapter holds beside its pairs, into the library's own form. Knows no slots."""
+"""What an adapter holds beside changes of linear modules, into the library's own form. Knows no slots."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from engine.adapter_fit import AdapterFit
-from engine.adapter_targets import HEAD
-from engine.adapter_weights import AdapterWeights, Affine, EmbeddingDelta, NormWeights, TokenRows
+from engine.adapter_weights import AdapterWeights, EmbeddingDelta, NormWeights, TokenRows
 from engine.modelspec import ModelSpec
 from engine.native.library import Part
 from engine.native.weights import layer_norms
@@ -23,7 +22,7 @@ class PartFiller:
         self._norms = _norms_by_name(spec)
 
     def fill(self, adapter: int, fit: AdapterFit, weights: AdapterWeights) -> None:
-        """All but modules of the layers. adapter: its handle. Raises as AdapterFit does, and MemoryError."""
+        """All but `modules` and `affine`. adapter: its handle. Raises as AdapterFit does, and MemoryError."""
         for name, norm in weights.norms.items():
             self._norm(adapter, fit, name, norm)
         if weights.table is not None:
@@ -32,11 +31,6 @@ class PartFiller:
         if weights.head is not None:
             matrix = fit.matrix("the head's matrix", weights.head)
             expect_room(self._library.noria_adapter_head(adapter, matrix.data_ptr()))
-        if (pair := weights.modules.get(HEAD)) is not None:
-            a, b = fit.pair(HEAD, pair)
-            expect_room(self._library.noria_adapter_head_pair(adapter, len(a), a.data_ptr(), b.data_ptr()))
-        if (affine := weights.affine.get(HEAD)) is not None:
-            self._head_affine(adapter, fit, affine)
         if weights.embedding is not None:
             self._embedding(adapter, fit, weights.embedding)
         if weights.tokens is not None:
@@ -47,10 +41,6 @@ class PartFiller:
         layer, part = self._norms[name]
         pointers = weight.data_ptr(), pointer(bias)
         expect_room(self._library.noria_adapter_norm(adapter, layer, part, *pointers))
-
-    def _head_affine(self, adapter: int, fit: AdapterFit, affine: Affine) -> None:
-        gain, shift = fit.affine(HEAD, affine)
-        expect_room(self._library.noria_adapter_head_affine(adapter, pointer(gain), pointer(shift)))
 
     def _embedding(self, adapter: int, fit: AdapterFit, delta: EmbeddingDelta) -> None:
         a, b, gain = fit.embedding(delta)

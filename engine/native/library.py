@@ -22,9 +22,9 @@ class Part(IntEnum):
 
 
 class Group(IntEnum):
-    """Products of a layer, noria_group in api.h."""
+    """Products of a layer, and the head's; noria_group in api.h."""
 
-    QKV, O, GATE_UP, DOWN = range(4)  # noqa: E741
+    QKV, O, GATE_UP, DOWN, HEAD = range(5)  # noqa: E741
 
 
 PLACES: Mapping[Part, tuple[Group, int]] = {
@@ -35,6 +35,7 @@ PLACES: Mapping[Part, tuple[Group, int]] = {
     Part.GATE: (Group.GATE_UP, 0),
     Part.UP: (Group.GATE_UP, 1),
     Part.DOWN: (Group.DOWN, 0),
+    Part.HEAD: (Group.HEAD, 0),
 }
 """The product that makes a part, and the part's place in it."""
 
@@ -93,11 +94,9 @@ SIGNATURES = {
     "noria_adapter_create": (c_void_p, (c_void_p,)),
     "noria_adapter_pairs": (c_int32, (c_void_p, c_int32, c_int32, POINTER(Pairs))),
     "noria_adapter_affine": (c_int32, (c_void_p, c_int32, c_int32, c_void_p, c_void_p)),
-    "noria_adapter_head_pair": (c_int32, (c_void_p, c_int32, c_void_p, c_void_p)),
     "noria_adapter_norm": (c_int32, (c_void_p, c_int32, c_int32, c_void_p, c_void_p)),
     "noria_adapter_table": (c_int32, (c_void_p, c_void_p)),
     "noria_adapter_head": (c_int32, (c_void_p, c_void_p)),
-    "noria_adapter_head_affine": (c_int32, (c_void_p, c_void_p, c_void_p)),
     "noria_adapter_embedding": (c_int32, (c_void_p, c_int32, c_void_p, c_void_p, c_void_p)),
     "noria_adapter_tokens": (c_int32, (c_void_p, c_int32, c_void_p, c_void_p, c_int32)),
     "noria_adapter_bytes": (c_int64, (c_void_p,)),

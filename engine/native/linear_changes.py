@@ -1,4 +1,4 @@
-"""What an adapter does to the linear modules of the layers, handed to the library product by product."""
+"""What an adapter does to linear modules, handed to the library product by product."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ class LinearChanges:
 
     def __init__(self, library: CDLL, spec: ModelSpec) -> None:
         self._library = library
-        self._parts: dict[str, tuple[int, Mapping[Part, int]]] = {
+        of_layers: dict[str, tuple[int, Mapping[Part, int]]] = {
             f"{spec.layers_at}.{layer}.{module}": (layer, parts)
             for module, parts in module_parts(spec).items()
             for layer in range(spec.num_layers)
         }
+        self._parts = {**of_layers, HEAD: (-1, {Part.HEAD: spec.vocab_size})}
 
     def put(self, adapter: int, fit: AdapterFit, weights: AdapterWeights) -> None:
-        """All but the head's. adapter: its handle. Raises as AdapterFit does, and MemoryError."""
-        pairs = {name: fit.pair(name, pair) for name, pair in weights.modules.items() if name != HEAD}
+        """All of `modules` and `affine`. adapter: its handle. Raises as AdapterFit does, and MemoryError."""
+        pairs = {name: fit.pair(name, pair) for name, pair in weights.modules.items()}
         for (layer, group), product in sorted(self._products(pairs).items(), key=lambda item: item[0]):
             expect_room(self._library.noria_adapter_pairs(adapter, layer, group, product))
         for name, affine in weights.affine.items():
-            if name != HEAD:
-                self._affine(adapter, name, *fit.affine(name, affine))
+            self._affine(adapter, name, *fit.affine(name, affine))
 
     def _products(self, pairs: Mapping[str, tuple[Tensor, Tensor]]) -> dict[tuple[int, Group], Pairs]:
         """By layer and product; they point into `pairs`."""

@@ -68,17 +68,7 @@ void put_head(Adapter& adapter, const Model& model, const void* source) {
         pack_int8({model.float32, source, n, k, &made, 0, 16});
     else
         pack({model.float32, source, n, k, made.weights, kPanel, made.k, 0, 16});
-    adapter.parts.head.matrix = made;
-}
-
-void put_head_pair(Adapter& adapter, const Model& model, int rank, const void* a, const void* b) {
-    adapter.parts.head.a = adapter.pack(a, rank, model.spec.hidden);
-    adapter.parts.head.b = adapter.pack(b, model.spec.vocab, rank);
-}
-
-void put_head_affine(Adapter& adapter, const Model& model, const float* gain, const float* shift) {
-    adapter.parts.head.gain = vector(adapter, gain, model.spec.vocab);
-    adapter.parts.head.shift = vector(adapter, shift, model.spec.vocab);
+    adapter.parts.head = made;
 }
 
 void put_embedding(Adapter& adapter, const Model& model, int rank, const void* a, const void* b,

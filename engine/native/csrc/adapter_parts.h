@@ -1,4 +1,4 @@
-// What one adapter changes beside the linear modules of the layers: embedding, norms, head, single tokens.
+// What one adapter changes beside the products of linear modules: embedding, norms, single tokens, the head's matrix.
 // Holds no memory: that is the adapter's.
 #pragma once
 
@@ -9,17 +9,6 @@
 #include "kernels.h"
 
 namespace noria {
-
-// What becomes of a row's logits y: those of another matrix instead, or gain * y + shift + B (A x), the scale in B.
-struct HeadChange {
-    Matrix matrix;
-    Narrow a, b;
-    const float* gain = nullptr;  // [vocab], or none
-    const float* shift = nullptr;
-
-    bool replaces() const { return matrix.weights != nullptr; }
-    bool adds() const { return gain != nullptr || shift != nullptr || b.weights != nullptr; }
-};
 
 // Single tokens with rows of their own in the embedding table.
 struct OwnTokens {
@@ -35,12 +24,12 @@ struct AdapterParts {
     const void* table = nullptr;  // T [vocab, hidden], in place of the embedding's
     EmbedDelta embedding;
     std::vector<Norm> norms;  // by place_of; empty where none is replaced
-    HeadChange head;
+    Matrix head;  // in place of the model's; none: weights are none
     OwnTokens tokens;
 
     // Whether a row that has the adapter differs in anything that is kept here.
     bool none() const { return !changes_rows() && !changes_head(); }
-    bool changes_head() const { return head.replaces() || head.adds() || tokens.head.weights != nullptr; }
+    bool changes_head() const { return head.weights != nullptr || tokens.head.weights != nullptr; }
     // The way of a token into the rows.
     Embed embed(Embed source, int token) const;
     // `own` where the adapter has none in its place.
@@ -64,10 +53,6 @@ void put_norm(Adapter& adapter, const Model& model, int layer, int part, const v
 void put_table(Adapter& adapter, const Model& model, const void* table);
 // Quantised where the model's own head is.
 void put_head(Adapter& adapter, const Model& model, const void* matrix);
-// a: [rank, hidden]. b: [vocab, rank], the scale in it.
-void put_head_pair(Adapter& adapter, const Model& model, int rank, const void* a, const void* b);
-// [vocab] each, or none.
-void put_head_affine(Adapter& adapter, const Model& model, const float* gain, const float* shift);
 // a: [vocab, rank]. b: [hidden, rank], the scale in it. gain: [hidden], or none.
 void put_embedding(Adapter& adapter, const Model& model, int rank, const void* a, const void* b, const float* gain);
 // ids: [count], ascending. rows: [count, hidden]. in_head: the logits of these tokens come from them too.

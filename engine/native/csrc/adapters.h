@@ -15,15 +15,15 @@ namespace noria {
 // Owns the memory of its changes. Filled by one thread while others compute steps, and not changed afterwards.
 class Adapter {
 public:
-    Adapter(int layers, bool float32) : float32_(float32), changes_(static_cast<size_t>(layers) * kGroups) {}
+    Adapter(int layers, bool float32) : float32_(float32), changes_(static_cast<size_t>(layers) * kGroups + 1) {}
 
     // source [n, k] in panels. Throws std::bad_alloc.
     Narrow pack(const void* source, int n, int k);
-    // Of layer 0's first product, and so on; see Product::changes.
+    // Of layer 0's first product, and so on, the head's last; see Product::changes.
     const Change* changes() const { return changes_.data(); }
-    const Change& change(int layer, Group group) const { return changes_[layer * kGroups + group]; }
+    const Change& change(int layer, Group group) const { return changes_[place_of(layer, group)]; }
     void set(int layer, Group group, const Change& change) {
-        changes_[layer * kGroups + group] = change;
+        changes_[place_of(layer, group)] = change;
         most_ranks_ = std::max(most_ranks_, change.ranks);
     }
 
@@ -34,8 +34,12 @@ public:
     AdapterParts parts;
 
 private:
+    size_t place_of(int layer, Group group) const {
+        return group == kHead ? changes_.size() - 1 : layer * kGroups + group;
+    }
+
     bool float32_;
-    std::vector<Change> changes_;  // [layers * kGroups]
+    std::vector<Change> changes_;  // [layers * kGroups + 1]
     int most_ranks_ = 0;
 };
 

@@ -89,10 +89,6 @@ int32_t noria_adapter_affine(noria_adapter* to, int32_t layer, int32_t part, con
     return filled([&] { noria::put_affine(to->adapter, to->model, layer, part, gain, shift); });
 }
 
-int32_t noria_adapter_head_pair(noria_adapter* to, int32_t rank, const void* a, const void* b) {
-    return filled([&] { noria::put_head_pair(to->adapter, to->model, rank, a, b); });
-}
-
 int32_t noria_adapter_norm(noria_adapter* to, int32_t layer, int32_t part, const void* weight, const void* bias) {
     return filled([&] { noria::put_norm(to->adapter, to->model, layer, part, weight, bias); });
 }
@@ -103,10 +99,6 @@ int32_t noria_adapter_table(noria_adapter* to, const void* table) {
 
 int32_t noria_adapter_head(noria_adapter* to, const void* matrix) {
     return filled([&] { noria::put_head(to->adapter, to->model, matrix); });
-}
-
-int32_t noria_adapter_head_affine(noria_adapter* to, const float* gain, const float* shift) {
-    return filled([&] { noria::put_head_affine(to->adapter, to->model, gain, shift); });
 }
 
 int32_t noria_adapter_embedding(noria_adapter* to, int32_t rank, const void* a, const void* b, const float* gain) {

@@ -71,9 +71,9 @@ enum noria_kind {
     NORIA_SPENT_GATE_UP, NORIA_SPENT_DOWN, NORIA_SPENT_HEAD,
 };
 
-// Products of a layer, and the parts that each is made of, in the order of noria_part.
+// Products of a layer, and the parts that each is made of, in the order of noria_part. The head's is of layer -1.
 enum noria_group {
-    NORIA_GROUP_QKV, NORIA_GROUP_O, NORIA_GROUP_GATE_UP, NORIA_GROUP_DOWN,
+    NORIA_GROUP_QKV, NORIA_GROUP_O, NORIA_GROUP_GATE_UP, NORIA_GROUP_DOWN, NORIA_GROUP_HEAD,
 };
 
 // Of each part of a group, for at most three parts; the arrays live until the call returns.
@@ -110,15 +110,12 @@ __attribute__((visibility("default"))) void noria_copy(noria_model*, const int32
 __attribute__((visibility("default"))) noria_adapter* noria_adapter_create(const noria_model*);
 // What it is filled with is of the model's element type but for gains and shifts, and copied. These return 0, or
 // -1: no memory.
-// All deltas of one product of a layer, once for each.
+// All deltas of one product, once for each.
 __attribute__((visibility("default"))) int32_t noria_adapter_pairs(noria_adapter*, int32_t layer, int32_t group,
                                                                    const noria_pairs*);
-// What is done to the outputs of a part of a layer before its delta is added: float [out] each, or none.
+// What is done to the outputs of a part before its delta is added: float [out] each, or none.
 __attribute__((visibility("default"))) int32_t noria_adapter_affine(noria_adapter*, int32_t layer, int32_t part,
                                                                     const float* gain, const float* shift);
-// The head's A [rank, hidden] and B [vocab, rank], scale already in B.
-__attribute__((visibility("default"))) int32_t noria_adapter_head_pair(noria_adapter*, int32_t rank, const void* a,
-                                                                       const void* b);
 // In place of a norm's weights and of its biases, none for an RMSNorm. Layer -1: of none.
 __attribute__((visibility("default"))) int32_t noria_adapter_norm(noria_adapter*, int32_t layer, int32_t part,
                                                                   const void* weight, const void* bias);
@@ -126,9 +123,6 @@ __attribute__((visibility("default"))) int32_t noria_adapter_norm(noria_adapter*
 __attribute__((visibility("default"))) int32_t noria_adapter_table(noria_adapter*, const void* table);
 // In place of the head's matrix: [vocab, hidden].
 __attribute__((visibility("default"))) int32_t noria_adapter_head(noria_adapter*, const void* matrix);
-// The head's gain and shift, float [vocab] or none.
-__attribute__((visibility("default"))) int32_t noria_adapter_head_affine(noria_adapter*, const float* gain,
-                                                                         const float* shift);
 // a [vocab, rank] and B [hidden, rank], scale already in B; gain float [hidden] or none.
 __attribute__((visibility("default"))) int32_t noria_adapter_embedding(noria_adapter*, int32_t rank,
                                                                        const void* a, const void* b,

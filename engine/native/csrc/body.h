@@ -17,8 +17,8 @@ constexpr long kScratch = sizeof(Scratch<T>) > sizeof(Int8Scratch) ? sizeof(Scra
 template <class T>
 constexpr Kernels table() {
     return {&embed<T>,     &normalise<T>,   &add_normed,   &quantise<T>, &multiply<T>,      &deliver_sums<T>,
-            &inward<T>,    &shrink<T>,      &expand<T>,    &cap,         &add_share,        &prepare<T>,
-            &attend<T>,    &prepare_int8<T>, &attend_int8<T>, &best,     kScratch<T>};
+            &inward<T>,    &expand<T>,      &cap,          &add_share,   &prepare<T>,       &attend<T>,
+            &prepare_int8<T>, &attend_int8<T>, &best,      kScratch<T>};
 }
 
 constexpr Kernels kBf16 = table<bf16>();

@@ -12,7 +12,12 @@ namespace noria {
 namespace {
 
 constexpr int kMembers = 3;  // parts of a group, at most
-constexpr int kFirstParts[kGroups + 1] = {NORIA_Q, NORIA_O, NORIA_GATE, NORIA_DOWN, NORIA_DOWN + 1};
+
+// The parts of a group have numbers that follow each other.
+struct Parts {
+    int first, count;
+};
+constexpr Parts kParts[] = {{NORIA_Q, 3}, {NORIA_O, 1}, {NORIA_GATE, 2}, {NORIA_DOWN, 1}, {NORIA_HEAD, 1}};
 
 // Terms first .. end - 1 of A x.
 struct Terms {
@@ -26,7 +31,7 @@ struct Terms {
 
 Group group_of(int part) {
     int group = 0;
-    while (part >= kFirstParts[group + 1]) ++group;
+    while (part >= kParts[group].first + kParts[group].count) ++group;
     return static_cast<Group>(group);
 }
 
@@ -60,11 +65,11 @@ PairPacker::PairPacker(Adapter& adapter, const Model& model, Group group, const 
       model_(model),
       pairs_(pairs),
       element_(model.element()),
-      in_(model.part_in(kFirstParts[group])),
+      in_(model.part_in(kParts[group].first)),
       panels_(model.panels_of(group)),
-      members_(kFirstParts[group + 1] - kFirstParts[group]) {
+      members_(kParts[group].count) {
     for (int i = 0; i < members_; ++i) {
-        columns_[i] = model.columns(kFirstParts[group] + i);
+        columns_[i] = model.columns(kParts[group].first + i);
         if (pairs.ranks[i] == 0) continue;
         int twin = 0;
         while (pairs.ranks[twin] == 0 || pairs.a[twin] != pairs.a[i]) ++twin;

@@ -1,4 +1,4 @@
-// What an adapter makes of the products of the layers, packed: for each layer and product the A of all modules that
+// What an adapter makes of the products of the layers and of the head, packed: for each the A of all modules that
 // read its rows, one after another, the B in blocks of the product's columns, gain and shift of each column.
 #pragma once
 
@@ -9,8 +9,9 @@
 
 namespace noria {
 
-// Products of a layer. Parts of a group read the same rows, and what they make lies side by side.
-enum Group { kQkv = NORIA_GROUP_QKV, kO, kGateUp, kDown, kGroups };
+// Products of a layer, and the head's, which is of none. Parts of a group read the same rows, and what they make
+// lies side by side.
+enum Group { kQkv = NORIA_GROUP_QKV, kO, kGateUp, kDown, kHead, kGroups = kHead };
 
 class Adapter;
 class Model;

@@ -191,15 +191,6 @@ INLINE void narrow_rows(const Narrow& matrix, int panel, const T* x, long stride
 }
 
 template <class T>
-void shrink(const Narrow& matrix, const void* x, long x_stride, int rows, void* out, long out_stride) {
-    for (int panel = 0; panel < matrix.panels; ++panel) {
-        T* to = static_cast<T*>(out) + 16 * panel;
-        narrow_rows<T>(matrix, panel, static_cast<const T*>(x), x_stride, rows,
-                       [&](int row, F16 value) { store(to + row * out_stride, value); });
-    }
-}
-
-template <class T>
 void expand(const Narrow& matrix, int panel, const void* x, long x_stride, int rows, float* y, long y_stride,
             int pitch) {
     const int left = matrix.n - 16 * panel, width = left < 16 ? left : 16;

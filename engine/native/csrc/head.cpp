@@ -8,30 +8,30 @@ namespace noria {
 void Head::reserve() {
     lay_lines();
     cut_shares();
-    inner_stride_ = scores_stride_ = 0;
-    for (const Line& line : lines_) {
-        if (line.parts == nullptr) continue;
-        inner_stride_ = std::max(inner_stride_, 16L * line.parts->head.a.panels * model_.element());
-        scores_stride_ = std::max(scores_stride_, 16L * line.parts->tokens.head.panels);
-    }
-    inner_.resize(lines_.size() * inner_stride_);
+    scores_stride_ = 0;
+    for (const Line& line : lines_)
+        if (line.parts != nullptr) scores_stride_ = std::max(scores_stride_, 16L * line.parts->tokens.head.panels);
     scores_.resize(model_.team.size() * scores_stride_);
 }
 
 void Head::lay_lines() {
-    lines_.clear(), places_.clear();
-    changed_ = false;
+    lines_.clear(), places_.clear(), changes_.clear();
+    adds_ = changed_ = false;
     for (size_t i = 0; i < plan_.sampled.size(); ++i) {
-        const AdapterParts* parts = plan_.owners.parts(plan_.sampled[i]);
-        const bool replaces = parts != nullptr && parts->head.replaces();
-        lines_.push_back({parts, static_cast<int>(i), replaces ? &parts->head.matrix : &model_.head});
-        changed_ = changed_ || (parts != nullptr && parts->changes_head());
+        const int row = plan_.sampled[i];
+        const Change* changes = plan_.owners.changes()[row];
+        const AdapterParts* parts = plan_.owners.parts(row);
+        const bool other = parts != nullptr && parts->changes_head();
+        const Matrix* matrix = other && parts->head.weights != nullptr ? &parts->head : &model_.head;
+        lines_.push_back({matrix, changes, parts, static_cast<int>(i)});
+        adds_ = adds_ || (changes != nullptr && !changes[change()].none());
+        changed_ = changed_ || adds_ || other;
     }
     if (changed_)
         std::stable_sort(lines_.begin(), lines_.end(), [](const Line& a, const Line& b) {
-            return std::tie(a.matrix, a.parts) < std::tie(b.matrix, b.parts);
+            return std::tie(a.matrix, a.changes) < std::tie(b.matrix, b.changes);
         });
-    for (const Line& line : lines_) places_.push_back(line.source);
+    for (const Line& line : lines_) places_.push_back(line.source), changes_.push_back(line.changes);
 }
 
 void Head::cut_shares() {
@@ -65,10 +65,10 @@ void Head::normalise(int line, const float* hidden, void* to) const {
 // What all threads need to know of a line.
 void Head::read(int line, const float* hidden) {
     normalise(line, hidden, space_.normed);
-    const AdapterParts* parts = lines_[line].parts;
-    if (parts == nullptr || parts->head.b.weights == nullptr) return;
-    const void* x = space_.typed(space_.normed, line, space_.normed_stride);
-    kernels_.shrink(parts->head.a, x, 0, 1, inner_.data() + line * inner_stride_, 0);
+    if (!adds_ || changes_[line] == nullptr) return;
+    const Change& own = changes_[line][change()];
+    kernels_.inward(own, 0, own.ranks, space_.typed(space_.normed, line, space_.normed_stride), 0, model_.head.in, 1,
+                    space_.typed(space_.inner, line, space_.inner_stride), 0);
 }
 
 void Head::work(Worker& worker, const float* hidden, float* logits, int32_t* best) {
@@ -78,6 +78,8 @@ void Head::work(Worker& worker, const float* hidden, float* logits, int32_t* bes
     product.x_stride = space_.normed_stride;
     product.y = logits, product.y_stride = vocab, product.into = Into::kExact;
     product.places = places_.data();
+    product.changes = adds_ ? changes_.data() : nullptr, product.change = change();
+    product.inner = space_.inner, product.inner_stride = space_.inner_stride;
     multiply(worker, product, hidden);
     worker.phase(rows, [&](int i, int) {
         float* row = logits + static_cast<long>(places_[i]) * vocab;
@@ -110,27 +112,25 @@ void Head::multiply(Worker& worker, Product product, const float* hidden) {
         const int first = now.share->first_of(now.chunk), end = now.share->first_of(now.chunk + 1);
         const Item then = following < 0 ? now : item(following);
         const bool fetches = following >= 0 && now.share->rows > kStreamRows;
-        product.matrix = now.share->matrix;
+        const Ahead ahead = foresee(following < 0 ? -1 : then.panel);
+        product.matrix = now.share->matrix, product.ahead = &ahead;
         kernels_.multiply(product, now.panel, first, end - first,
                           fetches ? then.share->matrix->panel(then.panel) : nullptr);
-        for (int line = first; changed_ && line < end; ++line) change(line, now.panel, product.y);
     });
 }
 
-// What an adapter makes of the logits of one panel.
-void Head::change(int line, int panel, float* logits) const {
-    const AdapterParts* parts = lines_[line].parts;
-    if (parts == nullptr || !parts->head.adds()) return;
-    const HeadChange& head = parts->head;
-    const long vocab = model_.spec.vocab, first = panel * static_cast<long>(kPanel);
-    const long end = std::min(vocab, first + kPanel);
-    float* row = logits + lines_[line].source * vocab;
-    if (head.gain != nullptr)
-        for (long i = first; i < end; ++i) row[i] *= head.gain[i];
-    if (head.shift != nullptr)
-        for (long i = first; i < end; ++i) row[i] += head.shift[i];
-    for (int half = 2 * panel; half < std::min(2 * panel + 2, head.b.panels); ++half)
-        kernels_.expand(head.b, half, inner_.data() + line * inner_stride_, 0, 1, row, 0, 16);
+// What the adapters add to the logits of a panel is asked for while the one before is computed; -1: none.
+Ahead Head::foresee(int panel) const {
+    Ahead ahead;
+    const Change* last = nullptr;
+    for (size_t line = 0; adds_ && panel >= 0 && line < lines_.size(); ++line) {
+        const Change* own = changes_[line] == nullptr ? nullptr : changes_[line] + change();
+        if (own == nullptr || own == last || own->ranks == 0) continue;
+        const Block* blocks = own->blocks + 2 * panel;
+        ahead.add(own->b + blocks[0].at, (blocks[2].at - blocks[0].at + 63) / 64);
+        last = own;
+    }
+    return ahead;
 }
 
 // Logits of single tokens from the adapter's own rows.

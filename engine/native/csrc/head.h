@@ -26,9 +26,10 @@ public:
 private:
     // A sampled row. Those that read the same matrix stand together, and among them those of one adapter.
     struct Line {
-        const AdapterParts* parts;  // none: the model's own
-        int source;                 // place in plan.sampled, and of its logits
         const Matrix* matrix;
+        const Change* changes;      // of its adapter, or none
+        const AdapterParts* parts;  // the same
+        int source;                 // place in plan.sampled, and of its logits
     };
 
     // Lines first .. first + rows - 1 times one matrix; `end`: of its items in the product's phase.
@@ -50,8 +51,11 @@ private:
     void normalise(int line, const float* hidden, void* to) const;
     void read(int line, const float* hidden);
     void multiply(Worker& worker, Product product, const float* hidden);
-    void change(int line, int panel, float* logits) const;
+    Ahead foresee(int panel) const;
     void score_tokens(int line, int thread, float* logits);
+
+    // As in Product.
+    int change() const { return model_.spec.layers * kGroups; }
 
     const Model& model_;
     const Kernels& kernels_;
@@ -59,12 +63,12 @@ private:
     Workspace& space_;
     const RowQuantiser quantiser_;
     std::vector<Line> lines_;
-    std::vector<int> places_;  // [lines] row of the logits
+    std::vector<int> places_;             // [lines] row of the logits
+    std::vector<const Change*> changes_;  // [lines]
     std::vector<Share> shares_;
-    bool changed_ = false;  // some line has a head of its own, or a changed one
+    bool adds_ = false;     // adapters add to the product of some line
+    bool changed_ = false;  // or some line has another head
     int items_ = 0;
-    std::vector<char> inner_;  // A x of each line, inner_stride_ bytes apart
-    long inner_stride_ = 0;
     std::vector<float> scores_;  // of an adapter's own tokens: [threads][scores_stride_]
     long scores_stride_ = 0;
 };

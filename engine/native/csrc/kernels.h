@@ -217,8 +217,7 @@ struct Kernels {
     // Terms first .. end - 1, both even, of A x for rows of `in` numbers, into out[row].
     void (*inward)(const Change&, int first, int end, const void* x, long x_stride, int in, int rows, void* out,
                    long out_stride);
-    void (*shrink)(const Narrow&, const void* x, long x_stride, int rows, void* out, long out_stride);
-    // Columns of panel j land at y + j * pitch.
+    // y += the product of the rows of x with one panel, whose columns land at y + panel * pitch.
     void (*expand)(const Narrow&, int panel, const void* x, long x_stride, int rows, float* y, long y_stride,
                    int pitch);
     // x = cap * tanh(x / cap)

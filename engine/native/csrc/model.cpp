@@ -163,7 +163,7 @@ Columns Model::columns(int part) const {
 
 int Model::panels_of(Group group) const {
     const Layer& layer = layers[0];
-    const Matrix* matrices[kGroups] = {&layer.qkv, &layer.o, &layer.mlp.gate_up, &layer.mlp.down};
+    const Matrix* matrices[] = {&layer.qkv, &layer.o, &layer.mlp.gate_up, &layer.mlp.down, &head};
     return matrices[group]->panels;
 }
 
