@@ -13,7 +13,8 @@ def resolve_adapter_path(path: str, roots: Sequence[Path]) -> Path:
 
     Raises AdapterPathRefused for everything that leads out of the roots (another absolute path, "..", a link
     of the folder or of its files, a URL), with one message whether or not something is there. Raises
-    AdapterNotFound for a path inside a root without an adapter.
+    AdapterNotFound for a path inside a root without an adapter's configuration; whether its weights are there,
+    and in which form, is for their reader to tell.
     """
     if not path.strip() or "\0" in path or "://" in path or ".." in Path(path).parts:
         raise AdapterPathRefused(path)
@@ -32,7 +33,7 @@ def resolve_adapter_path(path: str, roots: Sequence[Path]) -> Path:
         file = _real(folder / name)
         if file is None or not _is_inside(file, real_roots):
             raise AdapterPathRefused(path)
-        if name not in OPTIONAL_FILES and not file.is_file():
+        if name == CONFIG_FILE and not file.is_file():
             raise AdapterNotFound(path, name)
     return folder
 

@@ -110,7 +110,7 @@ class Platform:
 
     def adapters(self) -> dict[str, dict[str, Any]]:
         headers = {"authorization": f"Bearer {ADMIN_KEY}"}
-        rows = httpx.get(f"{self.url}/v1/adapters", headers=headers, timeout=30).json()["data"]
+        rows = httpx.get(f"{self.url}/v1/adapters?limit=1000", headers=headers, timeout=30).json()["data"]
         return {row["id"]: row for row in rows}
 
     def health(self) -> dict[str, Any]:

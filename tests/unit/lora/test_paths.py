@@ -84,8 +84,8 @@ def test_everything_else_is_refused_with_one_message(root: Path, tmp_path: Path,
 def test_an_absent_folder_or_file_inside_a_root_is_not_found(root: Path) -> None:
     with pytest.raises(AdapterNotFound, match="no adapter at 'team/v2': the folder is absent"):
         resolve_adapter_path("team/v2", [root])
-    (root / "team" / "v1" / "adapter_model.safetensors").unlink()
-    with pytest.raises(AdapterNotFound, match=r"adapter_model\.safetensors is absent"):
+    (root / "team" / "v1" / "adapter_config.json").unlink()
+    with pytest.raises(AdapterNotFound, match=r"adapter_config\.json is absent"):
         resolve_adapter_path("team/v1", [root])
 
 
