@@ -13,7 +13,7 @@ def resolve_adapter_path(path: str, roots: Sequence[Path]) -> Path:
 
     Raises AdapterPathRefused for everything that leads out of the roots (another absolute path, "..", a link
     of the folder or of its files, a URL), with one message whether or not something is there. Raises
-    AdapterNotFound for a path inside a root without an adapter's configuration; whether its weights are there,
+    AdapterNotFound for a path inside a root without an adapter's configuration; whether there are weights,
     and in which form, is for their reader to tell.
     """
     if not path.strip() or "\0" in path or "://" in path or ".." in Path(path).parts:

@@ -42,6 +42,12 @@ class Loaded:
     pinned: bool
     replicas: Mapping[str, Mapping[str, Any]]
 
+    @property
+    def warnings(self) -> list[str]:
+        """Of reading and matching it, and of the replicas, each once."""
+        told = [warning for replica in self.replicas.values() for warning in replica["warnings"]]
+        return list(dict.fromkeys([*self.candidate.report.warnings, *told]))
+
 
 @dataclass(frozen=True, slots=True)
 class Unloaded:

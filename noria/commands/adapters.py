@@ -117,6 +117,19 @@ def unpin(name: Name, config: options.Config = None, data: options.Data = None) 
     out.print(f"{name}: not pinned", markup=False)
 
 
+@app.command()
+def check(
+    name: Name, config: options.Config = None, data: options.Data = None, json: options.Json = False
+) -> None:
+    """Compare an adapter's answers with merged weights on one replica; exit code 1 if they differ."""
+    told = AdminClient(options.settings(config, data)).act(name, "check")
+    if json:
+        as_json(told)
+    else:
+        table(name, ("", ""), ((part, value) for part, value in told.items() if part not in ("object", "id")))
+    raise typer.Exit(0 if told["passed"] else 1)
+
+
 def _show(told: dict[str, Any], json: bool) -> None:
     if json:
         as_json(told)

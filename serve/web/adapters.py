@@ -32,7 +32,7 @@ def _add_vllms(routes: APIRouter, gateway: Gateway) -> None:
         text = f"Success: LoRA adapter '{loaded.name}' added successfully."
         if _wants_json(request):
             return JSONResponse({"message": text, **_told(loaded)})
-        warnings = (f"Warning: {warning}" for warning in loaded.candidate.report.warnings)
+        warnings = (f"Warning: {warning}" for warning in loaded.warnings)
         return PlainTextResponse("\n".join([text, *warnings]))
 
     @routes.post("/v1/unload_lora_adapter")
@@ -92,5 +92,6 @@ def _told(loaded: Loaded) -> dict[str, Any]:
         "pinned": loaded.pinned,
         "rank": adapter.rank,
         **report.summary(),
+        "warnings": loaded.warnings,
         "replicas": loaded.replicas,
     }

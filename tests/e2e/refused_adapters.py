@@ -98,6 +98,10 @@ def _pickled(folder: Path) -> None:
     (folder / WEIGHTS).rename(folder / "adapter_model.bin")
 
 
+def _zero(folder: Path) -> None:
+    tensors(folder, lambda name, value: (name, value * 0 if "lora_B" in name else value))
+
+
 @dataclass(frozen=True)
 class Refused:
     """What is done to the folder, the code it is refused with, and words of the message."""
@@ -124,5 +128,6 @@ REFUSED: dict[str, Refused] = {
     "weights for an altered base": Refused(
         _with(init_lora_weights="pissa"), "unsupported_feature", ("pissa",)
     ),
+    "nothing that shows": Refused(_zero, "identical_to_base"),
     "no DoRA magnitudes": Refused(_with(use_dora=True), "missing_tensors"),
 }
