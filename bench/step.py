@@ -4,7 +4,8 @@
 
 int8 is the native backend with weights in int8, int8-cache with keys and values, int8-both with both. The
 backends alternate within each round, so a slow phase of the machine hits all. Beside each figure stands what
-the machine gave in the same round: bandwidth for decode, bf16 products for prefill.
+the machine gave in the same round: bandwidth for decode, bf16 products for prefill. What adapters cost is
+told as ratios to the same model with none bound, in alternation too.
 """
 
 from __future__ import annotations
@@ -25,12 +26,15 @@ from engine.backends import StepModel
 from engine.config import Form, blocks_for
 from engine.dtypes import DTYPES
 from engine.native.model import NativeModel
+from engine.ports import PreparedAdapter
 from engine.records import ScheduledSeq
 from engine.reference import ReferenceModel
 from engine.scores import Scores
 
 BLOCKS = 2112
-ADAPTERS = 8  # of ranks 8 and 16 in turn
+RANKS = (8, 16, 8, 16, 8, 16, 8, 16, 1, 64)  # of the adapters in the slots from 1 on, on all linear layers
+EIGHT = range(1, 9)
+MIXED = (9, 1, 10, 1)  # slots of ranks 1, 8 and 64
 MAX_RANK = 64
 # Weights and cache of the subjects beside the reference.
 NATIVE: Mapping[str, tuple[Form, Form]] = {
@@ -46,10 +50,10 @@ GREEDY = SamplingParams(max_tokens=8, temperature=0.0)
 Step = Callable[[Sequence[ScheduledSeq]], Scores]
 
 
-def sequences(count: int, start: int, length: int, adapters: int = 0) -> list[ScheduledSeq]:
+def sequences(count: int, start: int, length: int, slots: Sequence[int] = (0,)) -> list[ScheduledSeq]:
     """`count` sequences that compute positions start .. length - 1, tokens and blocks of their own.
 
-    With `adapters` the sequences take the slots 1 .. adapters in turn.
+    They take the `slots` in turn.
     """
     draw, blocks = random.Random(7), blocks_for(length)
     return [
@@ -60,7 +64,7 @@ def sequences(count: int, start: int, length: int, adapters: int = 0) -> list[Sc
             start=start,
             count=length - start,
             block_table=list(range(i * blocks, (i + 1) * blocks)),
-            adapter_slot=i % adapters + 1 if adapters else 0,
+            adapter_slot=slots[i % len(slots)],
             samples=True,
             sampling=GREEDY,
             seed=0,
@@ -93,8 +97,25 @@ def measure(name: str, backends: Mapping[str, Step], seqs: Sequence[ScheduledSeq
     print(f"{name}: {cells} (probe {statistics.median(probes):.0f} {unit})", flush=True)
 
 
+def compare(rows: int, model: StepModel, prepared: Sequence[PreparedAdapter], rounds: int) -> None:
+    """Print what adapters cost: the median over `rounds` of a decode step beside the bare model's."""
+    cases = {"bound, unused": (0,), "all one": (2,), "eight": EIGHT, "ranks 1, 8, 64": MIXED}
+    bare, ratios = [], {name: list[float]() for name in cases}
+    for _ in range(rounds):
+        for slot in range(len(prepared)):
+            model.unbind_adapter(slot + 1)
+        bare.append(once(model.scores, sequences(rows, CONTEXT, CONTEXT + 1), 5))
+        for slot, adapter in enumerate(prepared, start=1):
+            model.bind_adapter(slot, adapter)
+        for name, slots in cases.items():
+            seqs = sequences(rows, CONTEXT, CONTEXT + 1, slots)
+            ratios[name].append(once(model.scores, seqs, 5) / bare[-1])
+    cells = ", ".join(f"{name} x {statistics.median(found):.3f}" for name, found in ratios.items())
+    print(f"adapters, decode {rows}: bare {statistics.median(bare):.1f} ms, {cells}", flush=True)
+
+
 def open_model(subject: str, folder: Path, dtype: torch.dtype) -> StepModel:
-    """The subject with its adapters loaded."""
+    """The subject, its weights read."""
     spec = read_spec(folder)
     model: StepModel
     if subject == "reference":
@@ -111,9 +132,6 @@ def open_model(subject: str, folder: Path, dtype: torch.dtype) -> StepModel:
             kv_cache=kv_cache,
         )
         model.load(folder)
-    for slot in range(1, ADAPTERS + 1):
-        prepared = model.prepare_adapter(random_adapter(spec, 8 if slot % 2 else 16, slot))
-        model.bind_adapter(slot, prepared)
     return model
 
 
@@ -133,13 +151,20 @@ def main() -> None:
         for rows in (1, 4, 16, 32):
             measure(f"decode {rows}", backends, sequences(rows, CONTEXT, CONTEXT + 1), arguments.rounds)
         for rows in (1, 16):
-            seqs = sequences(rows, CONTEXT, CONTEXT + 1, adapters=ADAPTERS)
-            measure(f"decode {rows}, adapters", backends, seqs, arguments.rounds)
-        for rows in (1, 16):
             seqs = sequences(rows, LONG, LONG + 1)
             measure(f"decode {rows}, context {LONG}", backends, seqs, arguments.rounds)
         for length in (512, 1024):
             measure(f"prefill {length}", backends, sequences(1, 0, length), arguments.rounds)
+        spec = read_spec(arguments.model)
+        for name, model in models.items():
+            print(f"{name}:")
+            drawn = enumerate(RANKS, start=1)
+            prepared = [model.prepare_adapter(random_adapter(spec, rank, slot)) for slot, rank in drawn]
+            for rows in (1, 16):
+                compare(rows, model, prepared, arguments.rounds)
+            measure(
+                "prefill 512, adapter", {name: model.scores}, sequences(1, 0, 512, (2,)), arguments.rounds
+            )
 
 
 if __name__ == "__main__":

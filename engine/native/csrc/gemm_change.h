@@ -1,7 +1,7 @@
 // What adapters make of a product: A x before it, and gain, shift and B (A x) on its sums, row by row. A row's
 // numbers do not depend on the rows beside it, nor on how the rows of A are shared out.
 
-constexpr int kChangedRows = 4;  // rows of one adapter that read a block of B together
+constexpr int kChangedRows = kRows > 4 ? 4 : 2;  // rows of one adapter that read B together
 
 // Rows of x against rows of A, each sum along both.
 template <int M, int R, class T>
@@ -60,27 +60,42 @@ void inward(const Change& change, int first, int end, const void* x, long x_stri
         inward_rows<1>(change, first, end, from + row * x_stride, x_stride, in, to + row * out_stride, out_stride);
 }
 
-// Rows of one adapter: their sums of one block become those behind its delta.
+// Rows of one adapter: their sums of one panel, a block at each side, become those behind its delta. Both sides run
+// side by side as far as they go: each sum alone would wait for its own last step.
 template <int M, class T>
-INLINE void add_block(float* sums, const Change& change, const Block& block, const T* inner, long stride) {
-    F16 delta[M][1];
-    clear(delta);
-    const T* const weights[1] = {reinterpret_cast<const T*>(change.b + block.at)};
-    accumulate(delta, inner + block.first, stride, weights, 16 * kPack<T>, block.terms / kPack<T>, NoFetch());
-    for (int m = 0; m < M; ++m) store(sums + m * kPanel, load(sums + m * kPanel) + delta[m][0]);
+INLINE void add_blocks(float (*sums)[kPanel], const Change& change, const Block* blocks, const T* inner, long stride) {
+    F16 left[M][1], right[M][1];
+    clear(left), clear(right);
+    const T *x[2], *w[2][1];
+    for (int n = 0; n < 2; ++n) {
+        x[n] = inner + blocks[n].first;
+        w[n][0] = reinterpret_cast<const T*>(change.b + blocks[n].at);
+    }
+    const auto one = [&](F16(&side)[M][1], int n) __attribute__((always_inline)) {
+        const T* const(&columns)[1] = w[n];
+        step<M, 1>(side, x[n], stride, columns);
+        x[n] += kPack<T>, w[n][0] += 16 * kPack<T>;
+    };
+    const int units[2] = {blocks[0].terms / kPack<T>, blocks[1].terms / kPack<T>};
+    const int both = units[0] < units[1] ? units[0] : units[1];
+    for (int done = 0; done < both; ++done) one(left, 0), one(right, 1);
+    for (int done = both; done < units[0]; ++done) one(left, 0);
+    for (int done = both; done < units[1]; ++done) one(right, 1);
+    for (int m = 0; m < M; ++m) {
+        if (units[0] != 0) store(sums[m], load(sums[m]) + left[m][0]);
+        if (units[1] != 0) store(sums[m] + 16, load(sums[m] + 16) + right[m][0]);
+    }
 }
 
 template <class T>
 INLINE void add_delta(float (*sums)[kPanel], int rows, const Product& p, const Change& change, int panel, int first) {
+    const Block* blocks = change.blocks + 2 * panel;
+    if (blocks[2].at == blocks[0].at) return;
     for (int done = 0; done < rows; done += kChangedRows) {
         const int count = rows - done < kChangedRows ? rows - done : kChangedRows;
         const T* inner = static_cast<const T*>(p.inner) + (first + done) * p.inner_stride;
         with_rows<kChangedRows>(count, [&](auto m) __attribute__((always_inline)) {
-            for (int n = 0; n < 2; ++n) {
-                const Block& block = change.blocks[2 * panel + n];
-                if (block.terms != 0)
-                    add_block<decltype(m)::value>(sums[done] + 16 * n, change, block, inner, p.inner_stride);
-            }
+            add_blocks<decltype(m)::value>(sums + done, change, blocks, inner, p.inner_stride);
         });
     }
 }
