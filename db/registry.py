@@ -3,6 +3,7 @@
 Changes of status are in db.promotion. Every change bumps the epoch and wakes db.notify's listeners.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from psycopg.types.json import Jsonb
@@ -29,16 +30,29 @@ def epoch(db: Database) -> int:
         return _epoch(connection)
 
 
-def snapshot(db: Database) -> RegistryRows:
-    """Return what routers need, all of one moment: adapters that are loaded, canary or prod."""
+def version(db: Database) -> tuple[int, str]:
+    """Return epoch and mark: equal ones mean equal snapshots, also where a backup was restored meanwhile."""
+    with db.transaction() as connection:
+        return _version(connection)
+
+
+def snapshot(db: Database, since: RegistryRows | None = None) -> RegistryRows:
+    """Return what routers need, all of one moment: adapters that are loaded, canary or prod.
+
+    `since` is an earlier answer: then only what has changed is read, if the database still knows. The answer
+    is the same without it.
+    """
     with db.transaction() as connection:
         connection.execute(_REPEATABLE)
-        return RegistryRows(
-            epoch=_epoch(connection),
-            base_models=tuple(all_rows(connection, BaseModelRow, _Q["base_models"])),
-            endpoints=tuple(all_rows(connection, EndpointRow, _Q["endpoints"])),
-            adapters=tuple(all_rows(connection, AdapterRow, _Q["adapters"])),
-        )
+        epoch, mark = _version(connection)
+        known = None if since is None else _changed_since(connection, since)
+        if since is None or known is None:
+            return RegistryRows(epoch=epoch, mark=mark, adapters=_served(connection), **_frame(connection))
+        frame = _frame(connection) if known["others"] else _frame_of(since)
+        adapters = since.adapters
+        if changed := known["adapters"]:
+            adapters = _merged(adapters, changed, _served(connection, changed))
+        return RegistryRows(epoch=epoch, mark=mark, adapters=adapters, **frame)
 
 
 def register_base_model(db: Database, name: str, digest: str, folder: str) -> BaseModelRow:
@@ -224,6 +238,40 @@ def _changed(
     with db.transaction(actor=actor) as connection:
         connection.execute(_Q[query], {**values, "id": adapter_id})
         return one_row(connection, AdapterRow, _Q["adapter"], "adapter", {"id": adapter_id})
+
+
+def _version(connection: Connection) -> tuple[int, str]:
+    row = connection.execute(_Q["version"]).fetchone()
+    assert row is not None, "the migration writes the epoch's only row"
+    return int(row["epoch"]), str(row["mark"])
+
+
+def _changed_since(connection: Connection, since: RegistryRows) -> dict[str, Any] | None:
+    """`adapters`: ids of those that changed; `others`: whether anything else did. None if it is not known."""
+    return connection.execute(_Q["changes"], {"epoch": since.epoch, "mark": since.mark}).fetchone()
+
+
+def _served(connection: Connection, ids: Sequence[str] | None = None) -> tuple[AdapterRow, ...]:
+    return tuple(all_rows(connection, AdapterRow, _Q["adapters"], {"ids": ids}))
+
+
+def _frame(connection: Connection) -> dict[str, Any]:
+    return {
+        "base_models": tuple(all_rows(connection, BaseModelRow, _Q["base_models"])),
+        "endpoints": tuple(all_rows(connection, EndpointRow, _Q["endpoints"])),
+    }
+
+
+def _frame_of(rows: RegistryRows) -> dict[str, Any]:
+    return {"base_models": rows.base_models, "endpoints": rows.endpoints}
+
+
+def _merged(
+    rows: Sequence[AdapterRow], changed: Sequence[str], fresh: Sequence[AdapterRow]
+) -> tuple[AdapterRow, ...]:
+    """The rows with those that changed taken out, and what is served of them put in."""
+    out = set(changed)
+    return tuple(sorted([*(row for row in rows if row.id not in out), *fresh], key=lambda row: row.id))
 
 
 def _epoch(connection: Connection) -> int:

@@ -326,13 +326,15 @@ CREATE FUNCTION serve.bucket(endpoint text, experiment text, key text) RETURNS i
     LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
     RETURN ((((('x'::text || "left"(encode(sha256(convert_to(((((endpoint || chr(31)) || experiment) || chr(31)) || key), 'UTF8'::name)), 'hex'::text), 15)))::bit(60))::bigint % (10000)::bigint))::integer;
 
-CREATE FUNCTION serve.bump_epoch() RETURNS void
+CREATE FUNCTION serve.bump_epoch(adapter text DEFAULT NULL::text) RETURNS void
     LANGUAGE plpgsql
     AS $$
 DECLARE
     fresh bigint;
 BEGIN
     UPDATE serve.registry_epoch SET epoch = epoch + 1 RETURNING epoch INTO fresh;
+    INSERT INTO serve.registry_change (epoch, adapter_id) VALUES (fresh, adapter);
+    DELETE FROM serve.registry_change c WHERE c.epoch <= fresh - 10000;
     PERFORM pg_notify('noria_registry', fresh::text);
 END $$;
 
@@ -556,7 +558,8 @@ CREATE FUNCTION serve.guard_adapter() RETURNS trigger
     AS $$
 BEGIN
     PERFORM serve.refuse_rewrite(OLD, NEW);
-    IF NEW.digest <> OLD.digest THEN
+    IF (NEW.digest, NEW.store_uri, NEW.config, NEW.bytes)
+           IS DISTINCT FROM (OLD.digest, OLD.store_uri, OLD.config, OLD.bytes) THEN
         PERFORM serve.record_event(OLD, NEW, 'replaced', serve.local_setting('noria.reason'));
     END IF;
     IF NEW.loaded <> OLD.loaded THEN
@@ -700,7 +703,7 @@ BEGIN
         'endpoint', becomes.endpoint, 'from', was.status, 'to', becomes.status,
         'from_digest', was.digest, 'digest', becomes.digest, 'traffic_pct', becomes.traffic_pct,
         'reason', record_event.reason, 'overridden_blockers', record_event.blockers)));
-    PERFORM serve.bump_epoch();
+    PERFORM serve.bump_epoch(becomes.id);
 END $$;
 
 CREATE FUNCTION serve.record_key() RETURNS trigger
@@ -716,7 +719,8 @@ CREATE FUNCTION serve.refuse_rewrite(was serve.adapter, becomes serve.adapter) R
     LANGUAGE plpgsql
     AS $$
 BEGIN
-    IF (was.id, was.base_model, was.created_at) IS DISTINCT FROM (becomes.id, becomes.base_model, becomes.created_at)
+    IF (was.id, was.base_model, was.parent, was.run_id, was.created_at)
+           IS DISTINCT FROM (becomes.id, becomes.base_model, becomes.parent, becomes.run_id, becomes.created_at)
        OR was.endpoint IS DISTINCT FROM becomes.endpoint
        OR (was.endpoint IS NOT NULL AND (was.digest, was.store_uri, was.config, was.bytes)
            IS DISTINCT FROM (becomes.digest, becomes.store_uri, becomes.config, becomes.bytes)) THEN
@@ -1221,6 +1225,12 @@ CREATE TABLE serve.endpoint (
     created_at timestamp with time zone DEFAULT now() NOT NULL
 );
 
+CREATE TABLE serve.registry_change (
+    epoch bigint NOT NULL,
+    adapter_id serve.label,
+    mark uuid DEFAULT gen_random_uuid() NOT NULL
+);
+
 CREATE TABLE serve.registry_epoch (
     singleton boolean DEFAULT true NOT NULL,
     epoch bigint NOT NULL,
@@ -1436,6 +1446,9 @@ ALTER TABLE ONLY serve.endpoint
 
 ALTER TABLE ONLY serve.endpoint
     ADD CONSTRAINT endpoint_pkey PRIMARY KEY (name);
+
+ALTER TABLE ONLY serve.registry_change
+    ADD CONSTRAINT registry_change_pkey PRIMARY KEY (epoch);
 
 ALTER TABLE ONLY serve.registry_epoch
     ADD CONSTRAINT registry_epoch_pkey PRIMARY KEY (singleton);

@@ -3,7 +3,7 @@
 import json
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
@@ -20,20 +20,47 @@ logger = logging.getLogger(__name__)
 
 
 class KeptRows:
-    """One file, always whole; the processes of a machine may share it, the last writer wins."""
+    """One file, always whole; the processes of a machine may share it, the last writer wins.
+
+    Rows never change and most of them come again with the next change of the registry: their text is kept.
+    For one thread.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._texts: dict[int, tuple[object, str]] = {}
 
     def write(self, rows: RegistryRows) -> None:
         """Keep the rows. Best effort: a disk that refuses is logged, since routing goes on without it."""
         draft = self._path.with_name(f".{self._path.name}.{uuid4().hex}.tmp")
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            draft.write_text(json.dumps(asdict(rows), default=datetime.isoformat), encoding="utf-8")
+            draft.write_text(self._text(rows), encoding="utf-8")
             draft.replace(self._path)
         except OSError as error:
             logger.warning("registry not kept on disk: %s", error, extra={"action": "registry_not_kept"})
+
+    def _text(self, rows: RegistryRows) -> str:
+        before, self._texts = self._texts, {}
+        tables: dict[str, Sequence[BaseModelRow | EndpointRow | AdapterRow]] = {
+            "base_models": rows.base_models,
+            "endpoints": rows.endpoints,
+            "adapters": rows.adapters,
+        }
+        parts = [f'"epoch": {rows.epoch}', f'"mark": {json.dumps(rows.mark)}']
+        for name, table in tables.items():
+            lines = ",\n".join(self._line(row, before) for row in table)
+            parts.append(f'"{name}": [\n{lines}\n]')
+        return "{" + ",\n".join(parts) + "}\n"
+
+    def _line(
+        self, row: BaseModelRow | EndpointRow | AdapterRow, before: dict[int, tuple[object, str]]
+    ) -> str:
+        """The row as JSON; `before` holds the texts of the last time, by the identity of the row."""
+        known = before.get(id(row))  # the row is held beside its text, so no other one can have its identity
+        text = known[1] if known else json.dumps(asdict(row), default=datetime.isoformat)
+        self._texts[id(row)] = (row, text)
+        return text
 
     def read(self) -> tuple[RegistryRows, float] | None:
         """The rows and their age in seconds; None where there are none that can be read."""
@@ -50,6 +77,7 @@ class KeptRows:
 def _rows(tree: Mapping[str, Any]) -> RegistryRows:
     return RegistryRows(
         epoch=int(tree["epoch"]),
+        mark=str(tree["mark"]),
         base_models=tuple(_row(BaseModelRow, fields) for fields in tree["base_models"]),
         endpoints=tuple(_row(EndpointRow, fields) for fields in tree["endpoints"]),
         adapters=tuple(_row(AdapterRow, fields) for fields in tree["adapters"]),

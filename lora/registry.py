@@ -70,7 +70,6 @@ class RegistrySnapshot:
     """What every replica keeps, also while a local stop lets it answer nobody here."""
     of_endpoints: Set[str]
     """Ids of the adapters that are prod or canary."""
-    _targets: Mapping[str, Target]
     _prod: Mapping[str, AdapterRow]
     _canaries: Mapping[str, tuple[Canary, ...]]
     _held: Set[str]
@@ -82,9 +81,9 @@ class RegistrySnapshot:
 
         In the place of a canary the prod adapter answers then, in the place of that the base model.
         """
-        adapters = {row.id: row for row in rows.adapters if row.digest not in blocked}
+        parts = [row for row in rows.adapters if row.status in ("canary", "prod")]
         canaries: dict[str, list[Canary]] = {}
-        for row in rows.adapters:
+        for row in parts:
             if row.status == "canary" and row.endpoint and row.canary_start is not None:
                 end = row.canary_start + round(row.traffic_pct * 100)
                 canaries.setdefault(row.endpoint, []).append(Canary(row, row.canary_start, end))
@@ -92,18 +91,21 @@ class RegistrySnapshot:
             epoch=rows.epoch,
             base_models={row.name: row for row in rows.base_models},
             endpoints={row.name: row for row in rows.endpoints},
-            adapters=adapters,
+            adapters={row.id: row for row in rows.adapters if row.digest not in blocked},
             pinned=tuple(row for row in rows.adapters if row.pinned),
-            of_endpoints={row.id for row in rows.adapters if row.status in ("canary", "prod")},
-            _targets=_index_names(rows, adapters),
-            _prod={row.endpoint: row for row in rows.adapters if row.status == "prod" and row.endpoint},
+            of_endpoints={row.id for row in parts},
+            _prod={row.endpoint: row for row in parts if row.status == "prod" and row.endpoint},
             _canaries={endpoint: tuple(found) for endpoint, found in canaries.items()},
-            _held={row.id for row in rows.adapters if row.digest in blocked},
+            _held={row.id for row in rows.adapters if row.digest in blocked} if blocked else frozenset(),
         )
 
     def resolve(self, name: str) -> Target | None:
         """What a client's name stands for; None for an unknown one."""
-        return self._targets.get(name)
+        if (adapter := self.adapters.get(name)) is not None and adapter.loaded:
+            return Target("adapter", name, adapter.base_model, adapter_id=name)
+        if (endpoint := self.endpoints.get(name)) is not None:
+            return Target("endpoint", name, endpoint.base_model, endpoint=name)
+        return Target("base", name, name) if name in self.base_models else None
 
     def prod_of(self, endpoint: str) -> AdapterRow | None:
         """The adapter that an endpoint serves outside its canaries; None for the base model."""
@@ -132,19 +134,3 @@ class RegistrySnapshot:
 
     def _unless_held(self, row: AdapterRow | None) -> AdapterRow | None:
         return None if row is None or row.id in self._held else row
-
-
-def _index_names(rows: RegistryRows, adapters: Mapping[str, AdapterRow]) -> dict[str, Target]:
-    """Later entries win: an adapter's id before an endpoint before a base model."""
-    return {
-        **{row.name: Target("base", row.name, row.name) for row in rows.base_models},
-        **{
-            row.name: Target("endpoint", row.name, row.base_model, endpoint=row.name)
-            for row in rows.endpoints
-        },
-        **{
-            row.id: Target("adapter", row.id, row.base_model, adapter_id=row.id)
-            for row in adapters.values()
-            if row.loaded
-        },
-    }

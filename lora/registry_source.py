@@ -25,13 +25,13 @@ class DatabaseSource:
         self._listener: Listener | None = None
         self._closed = False
 
-    def epoch(self) -> int:
+    def version(self) -> tuple[int, str]:
         """Raises DatabaseAway."""
-        return self._read(db.registry.epoch)
+        return self._read(db.registry.version)
 
-    def snapshot(self) -> RegistryRows:
+    def snapshot(self, since: RegistryRows | None = None) -> RegistryRows:
         """Raises DatabaseAway."""
-        return self._read(db.registry.snapshot)
+        return self._read(lambda database: db.registry.snapshot(database, since))
 
     def wait(self, timeout_s: float) -> bool:
         """Wait for a change, at most `timeout_s`. Raises DatabaseAway; the next call connects anew."""

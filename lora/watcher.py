@@ -24,9 +24,11 @@ _STALE_AFTER_POLLS = 3
 class RegistrySource(Protocol):
     """Where the registry is read. Calls block; any of them may raise, and is then tried again."""
 
-    def epoch(self) -> int: ...
+    def version(self) -> tuple[int, str]:
+        """Epoch and mark; equal ones mean equal rows."""
 
-    def snapshot(self) -> RegistryRows: ...
+    def snapshot(self, since: RegistryRows | None = None) -> RegistryRows:
+        """All rows; `since` is an earlier answer, which spares reading what has not changed."""
 
     def wait(self, timeout_s: float) -> bool:
         """True when the registry may have changed; False after `timeout_s`."""
@@ -153,8 +155,8 @@ class RegistryWatcher:
     def _refresh(self) -> None:
         began = time.monotonic()
         rows = self._rows if self._confirmed else None
-        if rows is None or self._source.epoch() != rows.epoch:
-            rows = self._source.snapshot()
+        if rows is None or self._source.version() != (rows.epoch, rows.mark):
+            rows = self._source.snapshot(rows)
             if self._kept is not None:
                 self._kept.write(rows)
         with self._lock:

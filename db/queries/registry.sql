@@ -1,18 +1,29 @@
 -- epoch: the number that grows with every change a router must see.
 SELECT epoch FROM serve.registry_epoch;
 
+-- version: the epoch, and the mark that tells it from the same number of another history.
+SELECT e.epoch, coalesce(c.mark::text, '') AS mark
+FROM serve.registry_epoch e LEFT JOIN serve.registry_change c ON c.epoch = e.epoch;
+
+-- changes: what has changed since a version; no row where that version is not of this history, or too old.
+SELECT coalesce(array_agg(DISTINCT c.adapter_id::text) FILTER (WHERE c.adapter_id IS NOT NULL), '{}') AS adapters,
+       count(*) > count(c.adapter_id) AS others
+FROM serve.registry_change c
+WHERE c.epoch > %(epoch)s
+HAVING EXISTS (SELECT FROM serve.registry_change k WHERE k.epoch = %(epoch)s AND k.mark::text = %(mark)s);
+
 -- base_models: all of them.
 SELECT name, digest, folder, created_at FROM serve.base_model ORDER BY name;
 
 -- endpoints: all of them.
 SELECT name, tenant, base_model, experiment, anchor, created_at FROM serve.endpoint ORDER BY name;
 
--- adapters: those a router needs: loaded by their own id, or with a part in an endpoint.
+-- adapters: those a router needs, of all or of some: loaded by their own id, or with a part in an endpoint.
 SELECT id, digest, base_model, endpoint, status, traffic_pct::double precision AS traffic_pct, canary_start,
        loaded, pinned, store_uri, config, bytes, parent, replaced, run_id::text AS run_id, created_at
 FROM serve.adapter
-WHERE loaded OR status IN ('canary', 'prod')
-ORDER BY id;
+WHERE (loaded OR status IN ('canary', 'prod')) AND (%(ids)s::text[] IS NULL OR id = ANY (%(ids)s::text[]))
+ORDER BY id COLLATE "C";
 
 -- adapter: one by id.
 SELECT id, digest, base_model, endpoint, status, traffic_pct::double precision AS traffic_pct, canary_start,

@@ -59,9 +59,14 @@ class AdapterRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegistryRows:
-    """One consistent picture: all rows were read in the transaction that read `epoch`."""
+    """One consistent picture: all rows were read in the transaction that read `epoch`.
+
+    `mark` tells the epoch from the same number of another history, such as a restored backup's; "" where none
+    is known. `adapters` are in order of id.
+    """
 
     epoch: int
+    mark: str = ""
     base_models: tuple[BaseModelRow, ...]
     endpoints: tuple[EndpointRow, ...]
     adapters: tuple[AdapterRow, ...]

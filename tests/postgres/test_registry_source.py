@@ -64,28 +64,28 @@ def test_a_change_wakes_the_wait(
     db: Database, source: DatabaseSource, add_adapter: Callable[..., AdapterRow]
 ) -> None:
     source.wait(0.01)
-    before = source.epoch()
+    before = source.version()
     add_adapter("a")
     registry.set_loaded(db, "a", True)
     assert source.wait(PATIENCE_S)
-    assert source.epoch() > before
+    assert source.version() > before
     assert "a" in {row.id for row in source.snapshot().adapters}
 
 
 def test_lost_connections_are_made_anew(source: DatabaseSource, url: str, endpoint: str) -> None:
     source.wait(0.01)
-    source.epoch()
+    source.version()
     _cut(url)
     with pytest.raises(DatabaseAway):
         source.wait(PATIENCE_S)
     assert source.wait(0.01) is False
-    assert source.epoch() == source.snapshot().epoch
+    assert source.version()[0] == source.snapshot().epoch
 
 
 def test_a_closed_source_stays_closed(source: DatabaseSource, endpoint: str) -> None:
-    source.epoch()
+    source.version()
     source.close()
-    for call in (source.epoch, source.snapshot, lambda: source.wait(0.01)):
+    for call in (source.version, source.snapshot, lambda: source.wait(0.01)):
         with pytest.raises(DatabaseAway):
             call()
 

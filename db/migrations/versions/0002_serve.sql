@@ -116,11 +116,21 @@ CREATE TABLE serve.registry_epoch (
 );
 INSERT INTO serve.registry_epoch (epoch) VALUES (1);
 
-CREATE FUNCTION serve.bump_epoch() RETURNS void LANGUAGE plpgsql AS $$
+-- The last of these numbers, and which adapter each stands for (null: a base model or an endpoint). The mark is
+-- random: a database restored from a backup counts on from where that was, with other marks.
+CREATE TABLE serve.registry_change (
+    epoch bigint PRIMARY KEY,
+    adapter_id serve.label,
+    mark uuid NOT NULL DEFAULT gen_random_uuid()
+);
+
+CREATE FUNCTION serve.bump_epoch(adapter text DEFAULT NULL) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     fresh bigint;
 BEGIN
     UPDATE serve.registry_epoch SET epoch = epoch + 1 RETURNING epoch INTO fresh;
+    INSERT INTO serve.registry_change (epoch, adapter_id) VALUES (fresh, adapter);
+    DELETE FROM serve.registry_change c WHERE c.epoch <= fresh - 10000;
     PERFORM pg_notify('noria_registry', fresh::text);
 END $$;
 

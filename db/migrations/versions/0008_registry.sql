@@ -15,7 +15,7 @@ BEGIN
         'endpoint', becomes.endpoint, 'from', was.status, 'to', becomes.status,
         'from_digest', was.digest, 'digest', becomes.digest, 'traffic_pct', becomes.traffic_pct,
         'reason', record_event.reason, 'overridden_blockers', record_event.blockers)));
-    PERFORM serve.bump_epoch();
+    PERFORM serve.bump_epoch(becomes.id);
 END $$;
 
 CREATE FUNCTION serve.may_follow(was text, becomes text) RETURNS boolean LANGUAGE sql IMMUTABLE
@@ -104,7 +104,8 @@ END $$;
 CREATE FUNCTION serve.refuse_rewrite(was serve.adapter, becomes serve.adapter) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    IF (was.id, was.base_model, was.created_at) IS DISTINCT FROM (becomes.id, becomes.base_model, becomes.created_at)
+    IF (was.id, was.base_model, was.parent, was.run_id, was.created_at)
+           IS DISTINCT FROM (becomes.id, becomes.base_model, becomes.parent, becomes.run_id, becomes.created_at)
        OR was.endpoint IS DISTINCT FROM becomes.endpoint
        OR (was.endpoint IS NOT NULL AND (was.digest, was.store_uri, was.config, was.bytes)
            IS DISTINCT FROM (becomes.digest, becomes.store_uri, becomes.config, becomes.bytes)) THEN
@@ -173,7 +174,8 @@ END $$;
 CREATE FUNCTION serve.guard_adapter() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM serve.refuse_rewrite(OLD, NEW);
-    IF NEW.digest <> OLD.digest THEN
+    IF (NEW.digest, NEW.store_uri, NEW.config, NEW.bytes)
+           IS DISTINCT FROM (OLD.digest, OLD.store_uri, OLD.config, OLD.bytes) THEN
         PERFORM serve.record_event(OLD, NEW, 'replaced', serve.local_setting('noria.reason'));
     END IF;
     IF NEW.loaded <> OLD.loaded THEN

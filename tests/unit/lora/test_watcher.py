@@ -61,13 +61,13 @@ class FakeSource:
         if notify:
             self._woken.set()
 
-    def epoch(self) -> int:
+    def version(self) -> tuple[int, str]:
         self.polls += 1
         self._flowing.wait(PATIENCE_S)
         self._check()
-        return self.rows.epoch
+        return self.rows.epoch, self.rows.mark
 
-    def snapshot(self) -> RegistryRows:
+    def snapshot(self, since: RegistryRows | None = None) -> RegistryRows:
         self._check()
         self.snapshots += 1
         return self.rows
