@@ -127,6 +127,17 @@ def test_a_large_adapter_loads_beside_running_streams(
     platform.admin("unload", lora_name="large")
 
 
+def test_a_self_check_compares_the_replica_with_merged_weights(platform: Any) -> None:
+    platform.load("checked", 142)
+    headers = {"authorization": "Bearer root"}
+    answer = httpx.post(f"{platform.url}/v1/adapters/checked/check", headers=headers, timeout=120)
+    told = answer.json()
+    assert (answer.status_code, told["object"], told["id"]) == (200, "adapter.check", "checked"), told
+    assert told["passed"] is True
+    assert told["mean_difference"] < told["tolerance"] < told["effect"]
+    platform.admin("unload", lora_name="checked")
+
+
 def test_a_salt_parts_the_prompts_of_one_adapter_too(platform: Any) -> None:
     platform.load("salted", 140)
     prompt = "The water wheel turns. " * 12

@@ -67,9 +67,11 @@ def all_recorded(platform: Any, traffic: Traffic) -> None:
 
 def test_a_killed_replica_comes_back_with_its_adapters(platform: Any, pool: ThreadPoolExecutor) -> None:
     platform.load("survivor", 31)
+    platform.load("held", 32, pinned=True)
     before = platform.text("survivor", PROMPT)
     traffic = under_traffic(platform, pool, "Engine-smollm2-135m")
     assert traffic.failures
+    platform.until(lambda: platform.adapters()["held"]["residency"][0]["pinned"], 30)
     assert platform.text("survivor", PROMPT) == before
     all_recorded(platform, traffic)
 
