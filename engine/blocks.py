@@ -131,6 +131,14 @@ class BlockPool:
         """Let a block that one table holds be found no more: it is about to be written."""
         self._forget(block)
 
+    def distrust(self, blocks: Iterable[int]) -> None:
+        """Let blocks be found no more, whose content is doubtful; those that nobody uses become empty."""
+        for block in blocks:
+            if block in self._idle:
+                self._idle.remove(block)
+                self._empty.append(block)
+            self._forget(block)
+
     def release(self, table: Sequence[int], *, forget: bool = False) -> None:
         """Drop one reference to each block of a table.
 

@@ -211,12 +211,9 @@ class Engine:
         except Exception as error:  # whatever model code raises ends this batch, never the loop
             logger.exception("step failed", extra={"action": "step_failed", "requests": len(plan.seqs)})
             self._steps.failed()
-            self._scheduler.distrust()
-            for share in plan.seqs:
-                if running[share.seq_id].state == "running":
-                    self._progress.end(
-                        running[share.seq_id], "error", error=f"{type(error).__name__}: {error}"
-                    )
+            for seq in self._scheduler.distrust(plan):
+                if seq.state == "running":  # not ended yet with another beam
+                    self._progress.end(seq, "error", error=f"{type(error).__name__}: {error}")
             return
         self._costs.observe(plan, time.monotonic() - now)
         self._steps.succeeded(plan)

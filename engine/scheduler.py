@@ -212,10 +212,17 @@ class Scheduler:
         self.turns.leave(seq.adapter)
         seq.state = "finished"
 
-    def distrust(self) -> None:
-        """The step failed: what it should have saved in host memory, or bound to a slot, may not be there."""
+    def distrust(self, plan: StepPlan) -> list[Sequence]:
+        """The step failed: what it should have copied, saved or bound to a slot may not be there.
+
+        Returns those running that cannot go on: whom it computed, and who waits for its adapter's slot with
+        a block that it should have filled with a copy.
+        """
         self.swap.distrust()
         self.turns.distrust()
+        doubtful = self._tables.distrust(plan.copies)
+        computed = {share.seq_id for share in plan.seqs}
+        return [seq for seq in self.running if seq.seq_id in computed or not doubtful.isdisjoint(seq.held)]
 
     def check_integrity(self) -> None:
         """Raise IntegrityError unless states, order, tables and pool agree."""

@@ -119,6 +119,12 @@ class BlockTables:
         copies, self._copies = tuple(self._copies), []
         return copies
 
+    def distrust(self, copies: Iterable[BlockCopy]) -> set[int]:
+        """These copies may not have been made: nobody finds their targets in the pool, which are returned."""
+        targets = {copy.target for copy in copies if copy.target < self.pool.num_blocks}
+        self.pool.distrust(targets)
+        return targets
+
     def grow(self, seq: Sequence, count: int) -> bool:
         """Make room for the next `count` tokens; False, and nothing done, if blocks run out."""
         groups = seq.need.groups
@@ -196,14 +202,22 @@ class BlockTables:
 
 
 def _check_shared_contents(running: Iterable[Sequence]) -> None:
-    """Raise IntegrityError where sequences that share a block differ in the tokens they computed up to it."""
-    histories: dict[int, tuple[bytes, list[int]]] = {}
+    """Raise IntegrityError where sequences that share a block differ in what they computed up to it."""
+    histories: dict[int, tuple[bytes, list[tuple[int, str | None]]]] = {}
     for seq in running:
         for place in seq.need.places(blocks_for(seq.num_computed), seq.num_computed):
             block, row = seq.table[place], place // seq.need.groups
-            end = min(seq.num_computed, (row + 1) * BLOCK_SIZE)
-            here = seq.parent_key(row), seq.token_ids[row * BLOCK_SIZE : end]
+            here = seq.block_key(row - 1), _computed(seq, row)
             where, tokens = histories.setdefault(block, here)
             length = min(len(tokens), len(here[1]))
             if where != here[0] or tokens[:length] != here[1][:length]:
                 raise IntegrityError(f"sequence {seq.seq_id}: block {block} holds other tokens than its own")
+
+
+def _computed(seq: Sequence, row: int) -> list[tuple[int, str | None]]:
+    """Tokens that a row of its table holds, each with the adapter it was computed with."""
+    end = min(seq.num_computed, (row + 1) * BLOCK_SIZE)
+    return [
+        (seq.token_ids[at], seq.request.adapter if at >= seq.adapter_from else None)
+        for at in range(row * BLOCK_SIZE, end)
+    ]

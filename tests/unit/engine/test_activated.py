@@ -8,7 +8,7 @@ import pytest
 
 from engine.errors import InvalidParameter
 from engine.fake_runner import FakeRunner, FakeWeights, expected
-from engine.records import Request, SamplingParams, TokenEvent
+from engine.records import Request, SamplingParams, StepPlan, TokenEvent
 from tests.unit.engine.fake_engines import all_blocks_are_free, engine_on, request, run_to_end, tokens
 
 MARK = (90, 91)
@@ -171,3 +171,39 @@ def test_choices_and_beams_of_it_share_its_prompt() -> None:
             PROMPT, 8, seed=1 + index, adapter=ACTIVATED, invocation=MARK, stop_ids=frozenset()
         )
     assert {event.finish for event in events["beams"]} <= {"length", "stop"}
+
+
+def test_a_step_that_fails_takes_along_who_waited_for_a_slot_with_copies_that_it_should_have_made() -> None:
+    def fail_once(plan: StepPlan) -> None:
+        runner.before_run = None
+        raise RuntimeError("device lost")
+
+    runner = FakeRunner()
+    engine = _engine(runner, adapter_slots=1)
+    engine.add_adapter(FakeWeights("sha256:a"))
+    _ask(engine, PROMPT, ACTIVATED)
+    engine.add(request("a", range(5), adapter="sha256:a"))
+    run_to_end(engine)
+    engine.add(request("b", range(5)))
+    engine.add(request("parked", PROMPT, adapter=ACTIVATED))
+    runner.before_run = fail_once
+    copied = engine.stats().prefix_copies
+    events = run_to_end(engine)
+    assert engine.stats().prefix_copies > copied
+    assert [event.finish for event in events["b"]] == ["error"]
+    assert [event.finish for event in events["parked"]] == ["error"]
+    assert all_blocks_are_free(engine)
+    _ask(engine, PROMPT, ACTIVATED)
+
+
+def test_a_fork_may_share_the_part_of_a_block_that_is_the_base_models_in_both() -> None:
+    engine = _engine()
+    early = [1, 2, 3, *MARK, *range(50, 60)]
+    engine.add(request("parent", early, 30, adapter=ACTIVATED))
+    begun = [*engine.step(), *engine.step()]
+    own = [*early, *MARK, 5, 6]
+    engine.fork("parent", request("child", own, adapter=ACTIVATED))
+    engine.check_integrity()
+    events = run_to_end(engine)
+    assert tokens([*begun, *events["parent"]]) == _alone(early, max_tokens=30)
+    assert tokens(events["child"]) == _alone(own)

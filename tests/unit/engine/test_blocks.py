@@ -33,6 +33,18 @@ def test_a_published_block_is_found_while_used_and_while_idle() -> None:
     assert (pool.references(block), pool.num_free, pool.num_idle) == (1, 1, 0)
 
 
+def test_doubtful_blocks_are_found_no_more_and_stay_with_who_uses_them() -> None:
+    pool = BlockPool(2)
+    used, idle = pool.allocate(2)
+    pool.publish(used, _content(b"used"))
+    pool.publish(idle, _content(b"idle"))
+    pool.release([idle])
+    pool.distrust([used, idle])
+    pool.check_integrity([[used]])
+    assert (pool.find(b"used"), pool.find(b"idle")) == (None, None)
+    assert (pool.references(used), pool.num_free, pool.num_idle) == (1, 1, 0)
+
+
 def test_a_block_is_free_only_after_its_last_user() -> None:
     pool = BlockPool(1)
     (block,) = pool.allocate(1)

@@ -30,10 +30,10 @@ def test_what_is_saved_in_host_memory_is_not_computed_again() -> None:
 
 def test_what_a_failed_step_should_have_saved_is_computed_again() -> None:
     bench = Bench(num_blocks=6, max_batched_tokens=64, host_blocks=8)
-    _, new = bench.add(30, 40), bench.add(30, 40)
+    old, new = bench.add(30, 40), bench.add(30, 40)
     while not new.preemptions:
-        bench.step()
-    bench.scheduler.distrust()
+        plan = bench.step()
+    assert bench.scheduler.distrust(plan) == [old]
     bench.scheduler.check_integrity()
     assert (new.saved, new.num_saved, bench.scheduler.swap.num_free) == ([], 0, 8)
 
