@@ -10,6 +10,7 @@ from typing import Any
 import tokenizers
 
 from engine.chat_template import ChatTemplate
+from engine.confined_template import ConfinedTemplate, TemplateProcesses
 from engine.errors import InvalidParameter, NoChatTemplate, UnsupportedModel
 from engine.modelspec import is_encoder, read_spec
 from engine.token_text import TextStream, TokenText
@@ -35,7 +36,7 @@ class Tokenizer:
         self._special_ids = frozenset(id_ for id_, token in added.items() if token.special)
         self._special = {name: _content(config[name]) for name in _SPECIAL if config.get(name) is not None}
         self._templates = {
-            name: self.compile_template(source) for name, source in _sources(folder, config).items()
+            name: ChatTemplate(source, self._special) for name, source in _sources(folder, config).items()
         }
         spec = None if is_encoder(folder) else read_spec(folder, headless=True)
         self.eos_ids = frozenset(spec.eos_token_ids if spec else ())
@@ -50,12 +51,9 @@ class Tokenizer:
         """The folder's own template of a chat without tools."""
         return self._templates.get("default")
 
-    def compile_template(self, source: str) -> ChatTemplate:
-        """Another template, such as an adapter's, with this tokenizer's special tokens.
-
-        Raises UnsupportedModel where it does not parse.
-        """
-        return ChatTemplate(source, self._special)
+    def confined_template(self, source: str, processes: TemplateProcesses) -> ConfinedTemplate:
+        """Another template, such as an adapter's, with this tokenizer's special tokens. Not yet compiled."""
+        return ConfinedTemplate(source, self._special, processes)
 
     def encode(self, text: str) -> list[int]:
         """Ids of a plain text, with the marks (such as BOS) that the tokenizer puts around it."""
@@ -67,7 +65,7 @@ class Tokenizer:
         tools: Sequence[Mapping[str, Any]] | None = None,
         add_generation_prompt: bool = True,
         *,
-        chat_template: ChatTemplate | None = None,
+        chat_template: ConfinedTemplate | None = None,
         **variables: Any,
     ) -> list[int]:
         """Ids of the rendered messages; the template alone sets the marks, so there is one BOS at most."""
@@ -82,7 +80,7 @@ class Tokenizer:
         tools: Sequence[Mapping[str, Any]] | None = None,
         add_generation_prompt: bool = True,
         *,
-        chat_template: ChatTemplate | None = None,
+        chat_template: ConfinedTemplate | None = None,
         **variables: Any,
     ) -> str:
         """Prompt text of the messages. `variables` reach the template by name.
@@ -90,8 +88,8 @@ class Tokenizer:
         `chat_template` stands in for the folder's own. Raises NoChatTemplate where there is none,
         BadTemplateInput where it refuses the messages.
         """
-        template = chat_template or (self._templates.get("tool_use") if tools else None)
-        template = template or self.chat_template
+        own = self._templates.get("tool_use") if tools else None
+        template = chat_template or own or self.chat_template
         if template is None:
             raise NoChatTemplate(f"{self._folder} carries no chat template; send a plain prompt instead")
         return template.render(

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from engine.confined_template import TemplateProcesses
 from engine.errors import UnsupportedModel
 from lora.format import Adapter, MatchReport, check_against, read_adapter, resolve_adapter_path
 from lora.registry import RegistrySnapshot
@@ -94,7 +95,10 @@ class CandidateReader:
 
 def _compile(model: ServedModel, template: str) -> None:
     """Raises BrokenTemplate, before anything is served by it."""
+    processes = TemplateProcesses(1)
     try:
-        model.tokenizer.compile_template(template)
+        model.tokenizer.confined_template(template, processes).check()
     except UnsupportedModel as error:
         raise BrokenTemplate(str(error)) from error
+    finally:
+        processes.close()

@@ -64,16 +64,20 @@ class Conductor:
         tokenizer = order.route.model.tokenizer
         template = self._templates.of(order.route)
         messages = tuple(message.plain() for message in body.messages)
-        try:
-            ids = await _encoded(
-                sum(len(message["content"]) for message in messages),
-                lambda: tokenizer.encode_chat(
-                    messages,
-                    add_generation_prompt=body.add_generation_prompt,
-                    chat_template=template,
-                    **body.chat_template_kwargs,
-                ),
+
+        def encode() -> list[int]:
+            return tokenizer.encode_chat(
+                messages,
+                add_generation_prompt=body.add_generation_prompt,
+                chat_template=template,
+                **body.chat_template_kwargs,
             )
+
+        try:
+            if template is None:
+                ids = await _encoded(sum(len(message["content"]) for message in messages), encode)
+            else:
+                ids = await self._templates.use(template, encode)
         except NoChatTemplate as error:  # its own words name a folder, which is nobody else's business
             name = order.route.model.name
             raise NoChatTemplate(f"{name!r} has no chat template; use /v1/completions instead") from error
@@ -88,6 +92,10 @@ class Conductor:
         head = _head("cmpl", order)
         shape = TextFormat(head, order.route.model.tokenizer, body.wanted_logprobs, body.include_usage)
         return self._perform(order, prompts, shape)
+
+    def close(self) -> None:
+        """No request is under way."""
+        self._templates.close()
 
     def _order(self, body: ChatBody | CompletionBody, caller: Caller) -> Order:
         key = body.user_key or caller.user or caller.id

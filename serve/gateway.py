@@ -124,6 +124,7 @@ class Gateway:
         if self._keys is not None:
             self._keys.cancel()
         self._files.close()
+        self.conductor.close()
         await self.residency.close()
         await self.pins.close()
         await self.upkeep.close()

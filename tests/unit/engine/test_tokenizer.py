@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import transformers
 
+from engine.confined_template import TemplateProcesses
 from engine.errors import BadTemplateInput, InvalidParameter, NoChatTemplate, UnsupportedModel
 from engine.tokenizer import Tokenizer
 from tests.unit.engine.conftest import CHATML, byte_fallback_encoder, byte_level_encoder, write_tokenizer
@@ -188,7 +189,8 @@ def test_broken_template_is_refused_when_read(tmp_path: Path, template: str) -> 
 
 def test_another_template_stands_in_for_the_folders_own(tmp_path: Path) -> None:
     tokenizer = templated(tmp_path, "own")
-    other = tokenizer.compile_template("{{ bos_token }}{{ flavour }}{{ messages | length }}")
+    processes = TemplateProcesses(1)
+    other = tokenizer.confined_template("{{ bos_token }}{{ flavour }}{{ messages | length }}", processes)
     text = f"<|im_start|>sweet{len(TALK)}"
     assert tokenizer.render_chat(TALK, chat_template=other, flavour="sweet") == text
     assert tokenizer.render_chat(TALK, TOOLS, chat_template=other, flavour="sweet") == text
@@ -196,6 +198,7 @@ def test_another_template_stands_in_for_the_folders_own(tmp_path: Path) -> None:
     assert tokenizer.render_chat(TALK) == "own"
     assert tokenizer.chat_template is not None
     assert tokenizer.chat_template.source == "own"
+    processes.close()
 
 
 def test_tokenizer_and_detokenizer_import_no_torch() -> None:
