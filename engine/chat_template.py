@@ -65,7 +65,8 @@ class ChatTemplate:
                 }
             )
         except _TEMPLATE_FAULTS as error:
-            raise BadTemplateInput(f"the chat template refused the messages: {error}") from error
+            reason = str(error) or type(error).__name__
+            raise BadTemplateInput(f"the chat template refused the messages: {reason}") from error
 
 
 class _GenerationBlock(Extension):

@@ -76,6 +76,11 @@ def test_what_takes_too_much_is_refused(source: str, processes: TemplateProcesse
     assert rendered(confined("{{ bos_token }}", processes)) == "<s>"
 
 
+def test_a_refusal_has_a_reason_also_where_the_error_has_no_text(processes: TemplateProcesses) -> None:
+    with pytest.raises(BadTemplateInput, match="refused the messages: MemoryError"):
+        rendered(confined("{{ messages[0].role * 10 ** 10 }}", processes))
+
+
 def test_what_takes_too_long_to_compile_is_refused(processes: TemplateProcesses) -> None:
     with pytest.raises(UnsupportedModel, match="does not parse within what it may take"):
         confined("{{ 10 ** (10 ** 9) }}", processes).check()
