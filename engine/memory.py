@@ -26,6 +26,8 @@ DEFAULT_KV_BYTES = 1 << 30
 """Of the KV pool where the settings name neither it nor a budget for all."""
 
 _LENGTH_BYTES = 8
+_PLACE_BYTES = 12
+"""Of a block of B: struct Block in native/csrc/kernels.h."""
 
 
 def split_memory(config: EngineConfig, spec: ModelSpec) -> MemorySplit:
@@ -62,8 +64,21 @@ def adapter_budget(config: EngineConfig, spec: ModelSpec) -> int:
     """Bytes that all adapters in memory may take together."""
     if config.adapter_bytes is not None:
         return config.adapter_bytes
-    sides = sum(rows + columns for rows, columns in spec.linear_modules.values())
-    return config.adapter_slots * config.max_lora_rank * sides * DTYPE_BYTES[config.dtype]
+    element = DTYPE_BYTES[config.dtype]
+    pairs = (pair_bytes(config.max_lora_rank, *shape, element) for shape in spec.linear_modules.values())
+    return config.adapter_slots * sum(pairs)
+
+
+def pair_bytes(rank: int, out: int, width: int, element: int) -> int:
+    """What the pair of one module, B [out, rank] and A [rank, width], takes at most.
+
+    As the native backend packs it, see native/csrc/changes.cpp; the reference takes the bare matrices. Ranks
+    are even, A's rows whole cache lines. B comes in blocks of 16 columns, each with its place: the first and
+    the last may be shared with a neighbour, or be there to fill a panel of two.
+    """
+    ranks = (rank + 1) // 2 * 2
+    blocks = out // 16 + 2
+    return ranks * (-(-width * element // 64) * 64) + blocks * (16 * ranks * element + _PLACE_BYTES)
 
 
 def _check_machine(kv: int, host: int) -> None:

@@ -7,13 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+from engine.adapter_weights import AdapterWeights, LoraPair
 from engine.config import EngineConfig
 from engine.errors import BadWeights, InvalidConfig
-from engine.memory import DEFAULT_KV_BYTES, HEADROOM, split_memory, weight_bytes
+from engine.memory import DEFAULT_KV_BYTES, HEADROOM, adapter_budget, pair_bytes, split_memory, weight_bytes
 from engine.modelspec import read_spec
 from engine.records import MemorySplit
+from engine.runner import build_runner
 from tests.unit.engine.conftest import TinyModel
+from tests.unit.engine.native_models import Shape, save_drawn, torch_threads_kept
 
 Tiny = Callable[[str], TinyModel]
 
@@ -49,7 +53,9 @@ def test_the_pool_gets_what_the_other_parts_leave(tiny: Tiny) -> None:
     block = read_spec(folder).block_bytes("bfloat16")
     split = _split(folder, memory_bytes=1 << 30, swap_bytes=1 << 20, adapter_slots=2, max_lora_rank=8)
     assert (split.host, split.headroom) == (1 << 20, HEADROOM)
-    assert split.adapters == 2 * 8 * 2 * sum(map(sum, read_spec(folder).linear_modules.values()))
+    assert split.adapters == 2 * sum(
+        pair_bytes(8, *shape, 2) for shape in read_spec(folder).linear_modules.values()
+    )
     assert 0 <= (1 << 30) - split.total < block
     assert split.kv % block == 0
 
@@ -67,6 +73,39 @@ def test_adapters_take_what_is_set_for_them(tiny: Tiny) -> None:
     split = _split(folder, memory_bytes=1 << 30, adapter_bytes=12345, adapter_slots=9)
     assert split.adapters == 12345
     assert split.kv < _split(folder, memory_bytes=1 << 30, adapter_bytes=0).kv
+
+
+def _taken(folder: Path, dtype: str, rank: int, backend: str) -> tuple[int, int]:
+    """Bytes of an adapter with every module at the highest rank, and those set aside for one."""
+    sizes: dict[str, Any] = {"num_blocks": 8, "adapter_slots": 1, "max_lora_rank": rank}
+    config = EngineConfig(model=folder, dtype=dtype, backend=backend, **sizes)  # type: ignore[arg-type]
+    spec = read_spec(folder)
+    modules = {
+        name: LoraPair(torch.ones(rank, width), torch.ones(out, rank), 1.0)
+        for name, (out, width) in spec.linear_modules.items()
+    }
+    prepared = build_runner(config).prepare_adapter(AdapterWeights("sha256:full", modules))
+    return prepared.nbytes, adapter_budget(config, spec)
+
+
+@pytest.mark.parametrize("rank", [1, 8, 15])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+@pytest.mark.parametrize("backend", ["native", "reference"])
+def test_as_many_adapters_fit_as_there_are_slots(
+    tiny: Tiny, tmp_path: Path, backend: str, dtype: str, rank: int
+) -> None:
+    odd = save_drawn(Shape(hidden=40, inner=56, kv_heads=1, group=3, head_dim=10), tmp_path)
+    with torch_threads_kept():
+        for folder in (odd, *(tiny(name).folder for name in ("llama", "phi3", "gpt2", "qwen3-moe"))):
+            taken, set_aside = _taken(folder, dtype, rank, backend)
+            assert taken <= set_aside
+
+
+def test_no_more_is_set_aside_than_adapters_of_a_usual_size_take(tmp_path: Path) -> None:
+    folder = save_drawn(Shape(hidden=576, inner=1536, kv_heads=3, group=3, head_dim=64), tmp_path)
+    with torch_threads_kept():
+        taken, set_aside = _taken(folder, "bfloat16", 8, "native")
+    assert taken <= set_aside < 1.03 * taken
 
 
 def test_the_pool_alone_can_be_named_too(tiny: Tiny) -> None:
