@@ -69,7 +69,11 @@ def check_against(
 def _check_base(
     config: AdapterConfig, base_digest: str, base_names: Collection[str], force: bool
 ) -> tuple[Literal["digest", "name", "forced"], tuple[str, ...]]:
-    """A revision that is a digest decides alone; otherwise the base's name must be one of ours."""
+    """A revision that is a digest decides alone; otherwise the base's name must be one of ours.
+
+    Of a name whose revisions are known there is also `name@revision` among ours, and an adapter that tells
+    a revision must tell one of those.
+    """
     if is_digest(config.revision):
         if config.revision == base_digest:
             return "digest", ()
@@ -77,8 +81,12 @@ def _check_base(
     else:
         got, allowed = config.base_model_name_or_path, sorted(base_names)
         if got in base_names:
-            unchecked = f"revision {config.revision!r} is not a digest and was not compared"
-            return "name", (unchecked,) if config.revision else ()
+            revisions = sorted(name for name in base_names if name.startswith(f"{got}@"))
+            if not config.revision or f"{got}@{config.revision}" in revisions:
+                return "name", ()
+            if not revisions:
+                return "name", (f"revision {config.revision!r} is not a digest and was not compared",)
+            got, allowed = f"{got}@{config.revision}", revisions
     error = WrongBase(got, allowed)
     if not force:
         raise error

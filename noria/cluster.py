@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.config import EngineConfig
 from noria import models
+from noria.hub import names_of
 from noria.settings import ModelSettings, Settings, load
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ def app_config(settings: Settings, url: str, folders: Mapping[str, Path]) -> App
                 replicas=model.replicas,
                 num_cpus=model.num_cpus,
                 num_gpus=model.num_gpus,
+                aliases=(*model.known_as, *names_of(folders[model.id])),
             )
             for model in settings.models
         ),

@@ -27,6 +27,7 @@ _CONFIGS = (
     "chat_template.jinja",
 )
 _WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "model-*-of-*.safetensors")
+_MAIN = "main"
 _ID = re.compile(r"(?P<repo>[\w-][\w.-]*/[\w.-]+)(@(?P<revision>[\w./-]+))?")
 _RECORD = "noria_source.json"
 
@@ -75,6 +76,18 @@ def fetch(
     except OSError:
         _expect_same(source, folder)  # another process was first
     return folder
+
+
+def names_of(folder: Path) -> tuple[str, ...]:
+    """By which an adapter may call a model that was fetched: its repository, also with each known revision.
+
+    Empty for any other folder.
+    """
+    if not (path := folder / _RECORD).is_file():
+        return ()
+    record = json.loads(path.read_text(encoding="utf-8"))
+    revisions = dict.fromkeys((record["revision"] or _MAIN, record["commit"]))
+    return (record["repo"], *(f"{record['repo']}@{revision}" for revision in revisions))
 
 
 def _commit(source: HubSource, endpoint: str | None) -> str:
@@ -134,7 +147,7 @@ def _expect_same(source: HubSource, folder: Path) -> None:
     record: dict[str, Any] = {}
     if (path := folder / _RECORD).is_file():
         record = json.loads(path.read_text(encoding="utf-8"))
-    found = f"{record.get('repo', 'another source')}@{record.get('revision') or 'main'}"
+    found = f"{record.get('repo', 'another source')}@{record.get('revision') or _MAIN}"
     same = record.get("repo") == source.repo
     if not same or source.revision not in (record.get("revision"), record.get("commit")):
         raise ModelSourceError(f"{folder} holds {found}, not {source}; remove it, or choose another name")

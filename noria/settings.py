@@ -101,6 +101,8 @@ class ModelSettings(_Section):
     id: str = Field(min_length=1, max_length=200)
     source: str
     """The embedded model's name, a Hugging Face folder, a GGUF file, or org/repo[@revision] of the hub."""
+    known_as: tuple[str, ...] = ()
+    """What adapters may name as their base besides the id and the folder; of a hub model its repository."""
     replicas: int = Field(default=1, ge=1)
     dtype: Literal["bfloat16", "float32"] = "bfloat16"
     backend: Literal["auto", "native", "reference"] = "auto"

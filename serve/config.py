@@ -15,7 +15,8 @@ QUIET_THREADS: Mapping[str, str] = {"OMP_WAIT_POLICY": "PASSIVE", "KMP_BLOCKTIME
 class ModelConfig:
     """One base model and its replicas.
 
-    aliases: further names by which an adapter may call this base in base_model_name_or_path.
+    aliases: further names by which an adapter may call this base in base_model_name_or_path; `name@revision`
+        for each revision of such a name, where they are known.
     env: environment of the replica's process.
     """
 

@@ -26,6 +26,7 @@ from lora.weights import load_weights
 
 BASE_DIGEST = "sha256:" + "b" * 64
 CHECK: dict[str, Any] = {"base_digest": BASE_DIGEST, "base_names": ["tiny"], "max_rank": 64}
+PINNED = {"base_names": ["tiny", "org/m", "org/m@v1", "org/m@0123"]}
 Q = "base_model.model.model.layers.0.self_attn.q_proj"
 
 
@@ -136,6 +137,30 @@ def test_a_named_revision_is_said_to_be_unchecked(
     edit_config(adapter_folder, revision="main")
     report = check_against(read_adapter(adapter_folder), targets, **CHECK)
     assert report.warnings == ("revision 'main' is not a digest and was not compared",)
+
+
+@pytest.mark.parametrize("revision", [None, "v1", "0123"])
+def test_one_of_the_revisions_that_are_known_is_fine(
+    adapter_folder: Path, targets: AdapterTargets, edit_config: Callable[..., None], revision: str | None
+) -> None:
+    edit_config(adapter_folder, base_model_name_or_path="org/m", revision=revision)
+    report = check_against(read_adapter(adapter_folder), targets, **CHECK | PINNED)
+    assert (report.base_match, report.warnings) == ("name", ())
+
+
+def test_another_revision_than_the_known_ones_is_refused_unless_forced(
+    adapter_folder: Path, targets: AdapterTargets, edit_config: Callable[..., None]
+) -> None:
+    edit_config(adapter_folder, base_model_name_or_path="org/m", revision="v2")
+    adapter, message = (
+        read_adapter(adapter_folder),
+        "was trained on 'org/m@v2', allowed: org/m@0123, org/m@v1",
+    )
+    with pytest.raises(WrongBase, match=message):
+        check_against(adapter, targets, **CHECK | PINNED)
+    report = check_against(adapter, targets, **CHECK | PINNED, force=True)
+    assert report.base_match == "forced"
+    assert message in report.warnings[0]
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])

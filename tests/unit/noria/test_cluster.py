@@ -1,5 +1,6 @@
 """Joining a Ray cluster: what Ray changes in this process is put right again."""
 
+import json
 import signal
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import pytest
 import ray
 
-from noria.cluster import joined
+from noria.cluster import app_config, joined
 from noria.settings import load
 
 
@@ -27,3 +28,13 @@ def test_a_request_to_terminate_still_reaches_whoever_asked_for_it(
             assert signal.getsignal(signal.SIGTERM) is signal.default_int_handler
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def test_adapters_may_name_a_model_as_the_settings_and_its_folder_say(tmp_path: Path) -> None:
+    record = {"repo": "org/llama", "revision": "v1", "commit": "0123"}
+    (tmp_path / "noria_source.json").write_text(json.dumps(record))
+    (tmp_path / "noria.toml").write_text(
+        f'models = [{{id = "m", source = "{tmp_path}", known_as = ["other/name"]}}]'
+    )
+    config = app_config(load(tmp_path / "noria.toml", environment={}), "postgresql://", {"m": tmp_path})
+    assert config.models[0].aliases == ("other/name", "org/llama", "org/llama@v1", "org/llama@0123")

@@ -18,7 +18,7 @@ import pytest
 from engine.errors import UnsupportedModel
 from noria import models
 from noria.errors import ModelSourceError
-from noria.hub import HubSource, fetch
+from noria.hub import HubSource, fetch, names_of
 from noria.settings import ModelSettings
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -170,6 +170,17 @@ def test_only_what_serving_reads_is_fetched_and_the_commit_recorded(hub: Hub, tm
     assert record == {"repo": "org/llama", "revision": "v1", "commit": COMMIT}
     assert said == ["fetching org/llama@v1 at 0123456789ab"]
     assert [path.name for path in tmp_path.iterdir()] == ["m"]
+
+
+@pytest.mark.parametrize(
+    ("revision", "known"), [(None, ("main", COMMIT)), ("v1", ("v1", COMMIT)), (COMMIT, (COMMIT,))]
+)
+def test_a_fetched_model_has_the_names_that_adapters_give_it(
+    hub: Hub, tmp_path: Path, revision: str | None, known: tuple[str, ...]
+) -> None:
+    folder = fetch(HubSource("org/llama", revision), tmp_path / "m", print, hub.url)
+    assert names_of(folder) == ("org/llama", *(f"org/llama@{name}" for name in known))
+    assert names_of(tmp_path) == ()
 
 
 def test_a_folder_that_is_there_needs_no_network(hub: Hub, tmp_path: Path) -> None:
