@@ -26,14 +26,16 @@ class KeptAdapters:
         for digest in pinned - wanted.keys():
             self._residency.unpin(digest)
         missing = [digest for digest in wanted if digest not in pinned]
-        outcomes = await asyncio.gather(*map(self._pin, missing), return_exceptions=True)
+        outcomes = await asyncio.gather(
+            *(self._pin(digest, wanted[digest]) for digest in missing), return_exceptions=True
+        )
         return {
             digest: str(outcome)
             for digest, outcome in zip(missing, outcomes, strict=True)
             if outcome is not None
         }
 
-    async def _pin(self, digest: str) -> None:
-        await self._residency.pin(digest, force=self._wanted[digest])
+    async def _pin(self, digest: str, force: bool) -> None:
+        await self._residency.pin(digest, force=force)
         if digest not in self._wanted:  # a newer registry let it go meanwhile
             self._residency.unpin(digest)

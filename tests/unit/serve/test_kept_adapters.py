@@ -45,7 +45,7 @@ async def test_what_is_named_no_more_while_it_loads_is_not_pinned() -> None:
     loading = asyncio.create_task(bench.kept.keep(1, {"a": False}))
     await asyncio.sleep(0)
     await bench.kept.keep(2, {})
-    await loading
+    assert await loading == {}
     assert bench.held == []
 
 
