@@ -97,6 +97,8 @@ class _Connection(Peer):
         self._token = token
         self._trusted = False
         self._tasks: set[asyncio.Task[None]] = set()
+        self._arrived: set[str] = set()
+        """Requests whose task has not begun: an abort that came in the same read finds them only here."""
 
     def receive(self, message: wire.Message) -> None:
         if not self._trusted:
@@ -105,9 +107,11 @@ class _Connection(Peer):
         match message[0]:
             case "add":
                 arguments(message, 7)
-                self._spawn(self._add(*wire.read_request(message)))
+                request, force = wire.read_request(message)
+                self._arrived.add(request.id)
+                self._spawn(self._add(request, force))
             case "abort":
-                self._handler.abort(arguments(message, 1)[0])
+                self._give_up(arguments(message, 1)[0])
             case "call":
                 number, method, args = arguments(message, 3)
                 self._spawn(self._call(number, method, args))
@@ -132,9 +136,18 @@ class _Connection(Peer):
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
+    def _give_up(self, request_id: str) -> None:
+        if request_id in self._arrived:
+            self._arrived.remove(request_id)
+        else:
+            self._handler.abort(request_id)
+
     async def _add(self, request: Request, force: bool) -> None:
         self._server.own(request.id, self)
         try:
+            if request.id not in self._arrived:
+                raise LinkProtocolError("aborted before it was accepted")
+            self._arrived.remove(request.id)
             await self._handler.add(request, force=force)
         except Exception as error:  # the boundary: every refusal goes back to the gateway by name
             self._server.disown(request.id)

@@ -79,6 +79,17 @@ async def test_events_reach_the_stream_that_asked(pair: Pair) -> None:
     await link.close()
 
 
+async def test_a_request_given_up_before_it_was_begun_is_never_added(pair: Pair) -> None:
+    link = await pair.link()
+    link.open(request("left")).close()  # both messages arrive in one read
+    await link.open(request("stays")).accepted()
+    await until(lambda: pair.replica.added)
+    assert pair.replica.added == ["stays"]
+    pair.server.emit([TokenEvent("left", (1,))])
+    assert link.in_flight == 1
+    await link.close()
+
+
 async def test_a_reader_takes_all_that_has_gathered(pair: Pair) -> None:
     link = await pair.link()
     stream = link.open(request("a"))
