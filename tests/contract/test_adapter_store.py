@@ -244,8 +244,9 @@ def test_a_store_that_is_there_answers(store: AdapterStore) -> None:
 
 
 def test_several_processes_fetch_one_adapter_at_once(
-    shelf: Shelf, make: Callable[..., Path], tmp_path: Path
+    shelf: Shelf, make: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.syspath_prepend(Path(__file__).parents[2])  # for the processes: they import fetch_again anew
     digest = shelf.store.put(make(1, size=4096))
     with ProcessPoolExecutor(3, mp_context=get_context("spawn")) as pool:
         calls = [pool.submit(fetch_again, *shelf.again, digest, tmp_path / "cache") for _ in range(6)]

@@ -80,7 +80,7 @@ def test_a_damaged_adapter_is_refused_and_the_platform_goes_on(platform: Any) ->
     weights.write_bytes(weights.read_bytes()[:100_000])
     answer = platform.admin("load", lora_name="damaged", lora_path="seed-90")
     assert answer.status_code == 400
-    assert answer.json()["error"]["code"] == "invalid_adapter"
+    assert answer.json()["error"]["code"] == "damaged_weights"
     assert "damaged" not in platform.adapters()
     assert platform.text("smollm2-135m", "One two three", 4)
 
