@@ -148,7 +148,7 @@ def figures(database: Database) -> Iterator[tuple[str, str]]:
     for words, whole in (("everything read again", True), ("changes only", False)):
         step = followed(database, whole=whole)
         yield f"one change, {words}", f"read {step.read:.1f}, index {step.index:.2f}, keep {step.keep:.1f}"
-    for name in ("adapter-99", "endpoint-5", "base-3"):
+    for name in ("adapter-9", "endpoint-0", "base-0"):
         yield f"resolve and assign {name}, us", f"{asked(snapshot, name):.2f}"
     yield f"a page of {PAGE}", f"{took(lambda: registry.page(database, limit=PAGE, after='adapter-5')):.1f}"
     yield f"all pages of {PAGE}", f"{took(lambda: paged(database), 3):.0f}"
