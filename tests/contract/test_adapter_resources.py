@@ -319,6 +319,15 @@ def test_a_template_that_does_not_compile_is_refused(served: Any, name: str) -> 
     assert name not in served.gateway.watcher.snapshot.adapters
 
 
+def test_a_template_that_takes_too_much_is_refused_and_the_gateway_goes_on(served: Any, name: str) -> None:
+    served.load(name, with_template(served, name, 317, "{{ messages[0].content * 10 ** 10 }}"))
+    with pytest.raises(openai.BadRequestError, match="the chat template refused the messages: MemoryError"):
+        chat(served, name)
+    served.load(f"{name}-plain", with_template(served, f"{name}-plain", 318, TEMPLATE))
+    row = served.gateway.watcher.snapshot.adapters[f"{name}-plain"]
+    assert chat(served, f"{name}-plain") == served.expected("Q: why? A:", 16, seed=1, adapter=row.digest)
+
+
 def test_a_template_holds_through_an_endpoint_and_a_canary(served: Any, name: str) -> None:
     endpoint = f"{name}-endpoint"
     served.load(f"{name}-bytes", with_template(served, name, 316, TEMPLATE))
