@@ -153,7 +153,7 @@ class Scheduler:
         left = room(limits.policy, self.pool, self.running, limits.watermark_blocks)
         lines = (None, *self.turns.bound) if self.turns.is_short else self.waiting.lines
         while (first := self.waiting.first_of(lines)) is not None:
-            party = first.companions
+            party = [first, *(beam for beam in first.companions if beam is not first)]
             free_places = limits.max_num_seqs - places(self.running)
             if budget.left < len(party) or free_places < places(party):
                 self.waiting.turn_away(first)

@@ -38,6 +38,19 @@ def test_what_a_failed_step_should_have_saved_is_computed_again() -> None:
     assert (new.saved, new.num_saved, bench.scheduler.swap.num_free) == ([], 0, 8)
 
 
+def test_each_beam_comes_back_to_its_own_cached_blocks_whichever_is_the_best() -> None:
+    bench = Bench(num_blocks=24, max_batched_tokens=128)
+    beams = [bench.add(40, 20), bench.add(40, 20)]
+    for beam in beams:
+        beam.party = beams[::-1]
+    bench.step()
+    before = [beam.table[:2] for beam in beams]
+    for beam in beams:
+        bench.scheduler._preempt(beam)
+    bench.step()
+    assert [beam.table[:2] for beam in beams] == before
+
+
 def test_what_an_ended_sequence_saved_is_freed() -> None:
     bench = Bench(num_blocks=6, max_batched_tokens=64, host_blocks=8)
     _, new = bench.add(30, 40), bench.add(30, 40)
