@@ -1,6 +1,7 @@
 #include "workspace.h"
 
 #include <algorithm>
+#include <new>
 
 namespace noria {
 
@@ -35,7 +36,12 @@ void Workspace::reserve(int rows, int ranks) {
     counted_ = 0;
     place(nullptr);
     arena_.reset();
-    arena_ = std::make_unique<Arena>(counted_);
+    try {
+        arena_ = std::make_unique<Arena>(counted_);
+    } catch (const std::bad_alloc&) {
+        rows_ = ranks_ = 0;  // nothing is there: the next step, however small, has to ask anew
+        throw;
+    }
     place(arena_.get());
 }
 
