@@ -1,4 +1,4 @@
-"""A folder that somebody wants to load: read, matched with a base model, its chat template compiled once.
+"""A folder that somebody wants to load: read, matched with a base model, its own chat template compiled.
 
 Blocks; threads call it. Changes nothing anywhere.
 """
@@ -33,9 +33,13 @@ class Candidate:
     def config(self) -> dict[str, Any]:
         """What the registry keeps of it; the chat template only where it is not the base model's."""
         kept = dict(self.adapter.config.canonical()) | ({FORCED: True} if self.forced else {})
+        return kept | ({} if self.own_template is None else {CHAT_TEMPLATE: self.own_template})
+
+    @property
+    def own_template(self) -> str | None:
+        """The adapter's chat template; None where it has none, or the base model's."""
         own, base = self.adapter.chat_template, self.model.tokenizer.chat_template
-        differs = own is not None and (base is None or own != base.source)
-        return kept | ({CHAT_TEMPLATE: own} if differs else {})
+        return None if base is not None and own == base.source else own
 
 
 class CandidateReader:
@@ -59,13 +63,14 @@ class CandidateReader:
             adapter,
             model.spec.adapter_targets,
             base_digest=self._base_digest(model),
-            base_names=(model.name, str(model.config.folder), *model.config.aliases),
+            base_names=model.config.base_names,
             max_rank=model.config.engine.max_lora_rank,
             force=body.force,
         )
-        if adapter.chat_template is not None:
-            _compile(model, adapter.chat_template)
-        return Candidate(adapter, model, report)
+        candidate = Candidate(adapter, model, report)
+        if candidate.own_template is not None:
+            _compile(model, candidate.own_template)
+        return candidate
 
     def _base_of(self, body: LoadAdapterBody, adapter: Adapter) -> ServedModel:
         """The base model that is named, the only one there is, or the one the adapter itself names."""
@@ -78,8 +83,8 @@ class CandidateReader:
             return next(iter(self._models.values()))
         config = adapter.config
         for model in self._models.values():
-            names = (model.name, str(model.config.folder), *model.config.aliases)
-            if config.revision == self._base_digest(model) or config.base_model_name_or_path in names:
+            digest, names = self._base_digest(model), model.config.base_names
+            if config.revision == digest or config.base_model_name_or_path in names:
                 return model
         raise InvalidField(
             f"base_model is missing, the adapter has {config.base_model_name_or_path!r}; allowed: {allowed}",

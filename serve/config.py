@@ -29,6 +29,11 @@ class ModelConfig:
     aliases: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=lambda: dict(QUIET_THREADS))
 
+    @property
+    def base_names(self) -> tuple[str, ...]:
+        """What an adapter may call this base model."""
+        return (self.name, str(self.folder), *self.aliases)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppConfig:

@@ -4,7 +4,6 @@ Of several gateways the one that the directory names writes, for all replicas.
 """
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -14,13 +13,14 @@ from db.database import Database
 from db.errors import DbError
 from db.rows import ResidencyRow
 from serve.directory import ReplicaReport
+from serve.following import Following
 
 EVERY_S = 3.0
 
 logger = logging.getLogger(__name__)
 
 
-class ResidencyRecord:
+class ResidencyRecord(Following):
     """`reports`: the newest report of each replica; `chosen`: whether this gateway is the one to write."""
 
     def __init__(
@@ -32,18 +32,6 @@ class ResidencyRecord:
         self._database = database
         self._reports = reports
         self._chosen = chosen
-        self._task: asyncio.Task[None] | None = None
-
-    def start(self) -> None:
-        """Write now and then in the background."""
-        self._task = asyncio.get_running_loop().create_task(self._follow())
-
-    async def close(self) -> None:
-        """Write no more; the rows stay as the last ones known."""
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
 
     async def write(self) -> None:
         """Raises DbError."""

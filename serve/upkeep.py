@@ -1,19 +1,19 @@
 """Makes the log's weekly partitions ahead of time while a gateway runs; an alarm where one was missing."""
 
 import asyncio
-import contextlib
 import logging
 
 from db import partitions
 from db.database import Database
 from db.errors import DbError
+from serve.following import Following
 
 EVERY_S = 600.0
 
 logger = logging.getLogger(__name__)
 
 
-class Upkeep:
+class Upkeep(Following):
     """Looks every EVERY_S seconds. `stranded`: rows of requests, contents and embeddings that found no week.
 
     Rows of the past year are moved into weeks of their own at once; the alarm stands until the next look.
@@ -21,19 +21,7 @@ class Upkeep:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._task: asyncio.Task[None] | None = None
         self.stranded = 0
-
-    def start(self) -> None:
-        """Look now, and go on in the background."""
-        self._task = asyncio.get_running_loop().create_task(self._follow())
-
-    async def close(self) -> None:
-        """Look no more."""
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
 
     def look(self) -> None:
         """Count what is stranded, then make the weeks that are missing. Blocks. Raises DbError."""

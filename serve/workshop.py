@@ -71,7 +71,7 @@ def _loader(config: AppConfig, model: ModelConfig) -> AdapterLoader:
         targets=read_spec(model.folder).adapter_targets,
         tensors=BaseTensors(model.folder),
         digest=base_digest(model.folder),
-        names=(model.name, str(model.folder), *model.aliases),
+        names=model.base_names,
     )
     store = open_store(config.store_url, config.s3)
     disk = LocalDisk(store, config.cache_root / "adapters", config.adapter_disk_bytes)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 import torch
 
 from engine.adapter_targets import AdapterTargets
 from engine.adapter_weights import AdapterWeights, EmbeddingDelta, NormWeights
-from engine.backends import StepModel
 from engine.dtypes import DTYPES
 from engine.errors import AdapterMismatch, AdapterTooLarge
 from engine.modelspec import read_spec
@@ -19,22 +17,21 @@ from engine.native.levels import Level
 from engine.reference import ReferenceModel
 from tests.unit.engine.adapter_oracle import ALL_WAYS, drawn, merged
 from tests.unit.engine.conftest import Row, TinyModel
-from tests.unit.engine.native_models import AVX512, NUM_BLOCKS, KeptLogits, make_rows, native
+from tests.unit.engine.native_adapters import (
+    KINDS,
+    TOLERANCE,
+    assert_pieces_equal_the_whole,
+    bound,
+    kinds,
+    levels,
+    whole,
+)
+from tests.unit.engine.native_models import NUM_BLOCKS, KeptLogits, make_rows, native
 
 Tiny = Callable[[str], TinyModel]
-Model = TypeVar("Model", bound=StepModel)
-TOLERANCE = {"rtol": 3e-4, "atol": 3e-4}
 LENGTHS = [9, 17, 5, 30, 12, 21, 8]
 SLOTS = [1, 0, 2, 1, 3, 2, 0]
 FAMILIES = ["llama", "llama-tied", "qwen3", "gemma2", "gemma3", "phi3", "gpt2", "opt", "mixtral", "qwen3-moe"]
-LEVELS: list[Level] = ["avx2", "avx512", "emulated-amx"] if AVX512 else ["avx2"]
-KINDS: dict[str, dict[str, Any]] = {
-    "float32": {"dtype": "float32"},
-    "bfloat16": {"dtype": "bfloat16"},
-    "int8": {"dtype": "bfloat16", "weights": "int8", "kv_cache": "int8"},
-}
-kinds = pytest.mark.parametrize("kind", KINDS)
-levels = pytest.mark.parametrize("level", LEVELS)
 
 
 def targets_of(model: TinyModel) -> AdapterTargets:
@@ -44,16 +41,6 @@ def targets_of(model: TinyModel) -> AdapterTargets:
 def three(targets: AdapterTargets) -> dict[int, AdapterWeights]:
     """Between them they hold everything, each in a slot."""
     return {slot: drawn(targets, slot, parts, rank=3 + slot) for slot, parts in enumerate(ALL_WAYS, start=1)}
-
-
-def bound(model: Model, adapters: Mapping[int, AdapterWeights]) -> Model:
-    for slot, weights in adapters.items():
-        model.bind_adapter(slot, model.prepare_adapter(weights))
-    return model
-
-
-def whole(model: StepModel, rows: Sequence[Row]) -> torch.Tensor:
-    return model.scores([row.span(0, len(row.token_ids)) for row in rows]).logits.clone()
 
 
 def in_pieces(model: KeptLogits, rows: Sequence[Row]) -> torch.Tensor:
@@ -119,14 +106,7 @@ def test_pieces_equal_the_whole(tiny: Tiny, kind: str, level: Level) -> None:
     model = native(tiny("llama-tied").folder, level=level, **KINDS[kind])
     bound(model, three(targets_of(tiny("llama-tied"))))
     rows = make_rows([60, 41, 50], 128, seed=4, slots=[1, 2, 3])
-    draw = random.Random(5)
-    for row, want in zip(rows, whole(model, rows), strict=True):
-        start = 0
-        while start < len(row.token_ids):
-            count = min(draw.randint(1, 20), len(row.token_ids) - start)
-            got = model.logits([row.span(start, count)])
-            start += count
-        assert torch.equal(got[0], want)
+    assert_pieces_equal_the_whole(model, rows)
 
 
 @kinds

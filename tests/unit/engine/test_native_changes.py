@@ -2,35 +2,31 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Sequence
 
 import pytest
 import torch
 
 from engine.adapter_weights import AdapterWeights, Affine, LoraPair
-from engine.backends import StepModel
 from engine.modelspec import ModelSpec, read_spec
 from engine.native.levels import Level
 from engine.reference import ReferenceModel
-from tests.unit.engine.conftest import Row, TinyModel
-from tests.unit.engine.native_models import AVX512, NUM_BLOCKS, make_rows, native
+from tests.unit.engine.conftest import TinyModel
+from tests.unit.engine.native_adapters import (
+    KINDS,
+    TOLERANCE,
+    assert_pieces_equal_the_whole,
+    bound,
+    kinds,
+    levels,
+    whole,
+)
+from tests.unit.engine.native_models import NUM_BLOCKS, make_rows, native
 
 Tiny = Callable[[str], TinyModel]
-Model = TypeVar("Model", bound=StepModel)
-TOLERANCE = {"rtol": 3e-4, "atol": 3e-4}
 LENGTHS = [9, 17, 5, 30, 12, 21, 8, 11]
 SLOTS = [1, 0, 2, 1, 3, 4, 2, 0]
 FAMILIES = ["llama", "llama-biased", "qwen2", "qwen3", "gemma2", "gemma3", "phi3", "gpt2", "opt", "mixtral"]
-LEVELS: list[Level] = ["avx2", "avx512", "emulated-amx"] if AVX512 else ["avx2"]
-KINDS: dict[str, dict[str, Any]] = {
-    "float32": {"dtype": "float32"},
-    "bfloat16": {"dtype": "bfloat16"},
-    "int8": {"dtype": "bfloat16", "weights": "int8", "kv_cache": "int8"},
-}
-kinds = pytest.mark.parametrize("kind", KINDS)
-levels = pytest.mark.parametrize("level", LEVELS)
 
 
 def drawn(
@@ -58,16 +54,6 @@ def four(spec: ModelSpec) -> dict[int, AdapterWeights]:
         3: drawn(spec, 3, [0], shifts=0.3),
         4: drawn(spec, 4, [64, 1]),
     }
-
-
-def bound(model: Model, adapters: Mapping[int, AdapterWeights]) -> Model:
-    for slot, weights in adapters.items():
-        model.bind_adapter(slot, model.prepare_adapter(weights))
-    return model
-
-
-def whole(model: StepModel, rows: Sequence[Row]) -> torch.Tensor:
-    return model.scores([row.span(0, len(row.token_ids)) for row in rows]).logits.clone()
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -127,14 +113,7 @@ def test_pieces_equal_the_whole(tiny: Tiny, kind: str, level: Level) -> None:
     model = native(tiny("llama-biased").folder, level=level, **KINDS[kind])
     bound(model, four(model.spec))
     rows = make_rows([60, 41, 50, 33], 128, seed=4, slots=[1, 2, 3, 4])
-    draw = random.Random(5)
-    for row, want in zip(rows, whole(model, rows), strict=True):
-        start = 0
-        while start < len(row.token_ids):
-            count = min(draw.randint(1, 20), len(row.token_ids) - start)
-            got = model.logits([row.span(start, count)])
-            start += count
-        assert torch.equal(got[0], want)
+    assert_pieces_equal_the_whole(model, rows)
 
 
 @kinds

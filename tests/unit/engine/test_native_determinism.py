@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
 from engine.native.levels import Level
-from tests.unit.engine.conftest import Row
+from tests.unit.engine.native_adapters import KINDS, kinds, whole
 from tests.unit.engine.native_models import KeptLogits, Shape, adapter, make_rows, native, save_drawn
 
 SHAPE = Shape(hidden=96, inner=160, kv_heads=2, group=3, head_dim=32, vocab=100)
@@ -18,12 +17,6 @@ LENGTHS = [1, 5, 16, 17, 33, 64, 65, 100, 130, 47]
 SLOTS = [0, 1, 2, 0, 3, 1, 0, 2, 2, 1]
 ALL = [f"self_attn.{x}_proj" for x in "qkvo"] + [f"mlp.{x}_proj" for x in ("gate", "up", "down")]
 
-KINDS: dict[str, dict[str, Any]] = {
-    "float32": {"dtype": "float32"},
-    "bfloat16": {"dtype": "bfloat16"},
-    "int8": {"dtype": "bfloat16", "weights": "int8", "kv_cache": "int8"},
-}
-kinds = pytest.mark.parametrize("kind", KINDS)
 levels = pytest.mark.parametrize("level", ["best", "avx2"])
 windows = pytest.mark.parametrize("window", [0, 20])
 
@@ -37,10 +30,6 @@ def model_of(
         for slot, rank in ((1, 4), (2, 16), (3, 7)):
             model.adapt(slot, adapter(model.spec, rank, slot, ALL if slot < 3 else ALL[:3]))
     return model
-
-
-def whole(model: KeptLogits, rows: list[Row]) -> torch.Tensor:
-    return model.logits([row.span(0, len(row.token_ids)) for row in rows])
 
 
 @kinds

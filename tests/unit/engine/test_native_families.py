@@ -21,6 +21,7 @@ from engine.reference import ReferenceModel
 from engine.sampling import SamplingParams
 from tests.unit.engine.conftest import Row, TinyModel, adapt, save_tiny
 from tests.unit.engine.family_variants import FAMILY_VARIANTS
+from tests.unit.engine.native_adapters import whole
 from tests.unit.engine.native_models import (
     NUM_BLOCKS,
     KeptLogits,
@@ -53,10 +54,6 @@ def with_adapters(model: KeptLogits) -> KeptLogits:
     for slot, (rank, part) in enumerate(((4, [names[0], names[-1]]), (16, names), (7, names[-1:])), start=1):
         model.adapt(slot, adapter(model.spec, rank, slot, part))
     return model
-
-
-def whole(model: KeptLogits, rows: list[Row]) -> torch.Tensor:
-    return model.logits([row.span(0, len(row.token_ids)) for row in rows])
 
 
 @levels
