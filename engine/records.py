@@ -97,6 +97,7 @@ class TokenEvent:
     finish, stats: set on the last event only. stop_token: set when a token ended the request.
     error: reason, with finish "error" only.
     score: by which a choice of best_of or of a beam search was ranked; it comes whole, in one event.
+    prompt_logprobs: with the first event of choice 0, where asked for: of each prompt token but the first.
     """
 
     request_id: str
@@ -108,6 +109,7 @@ class TokenEvent:
     error: str | None = None
     index: int = 0
     score: float | None = None
+    prompt_logprobs: tuple[TokenLogprob, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from engine.errors import InvalidParameter
+from engine.grammar import Grammar
 
 EarlyStopping = bool | Literal["never"]
 
@@ -38,6 +39,12 @@ class SamplingParams:
     early_stopping: when a search that has beam_width hypotheses ends. True: at once. False: when the best
         beam, at its present length, scores no more than the worst hypothesis. "never": when it could not
         at any length up to max_tokens. As in transformers' GenerationConfig.
+    logit_bias: (token id, value) with -100 <= value <= 100, added to its logit.
+    allowed_token_ids: no other token is sampled; None allows all.
+    bad_words: token sequences; the last of one is not sampled where the others have just been generated.
+    prompt_logprobs: as logprobs, of each prompt token but the first, given those before it. Such a prompt is
+        computed whole: the prefix cache is not looked up.
+    grammar: the completion is a sentence of it, unless it is cut at max_tokens.
     """
 
     max_tokens: int
@@ -58,6 +65,11 @@ class SamplingParams:
     beam_width: int | None = None
     length_penalty: float = 1.0
     early_stopping: EarlyStopping = False
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    allowed_token_ids: tuple[int, ...] | None = None
+    bad_words: tuple[tuple[int, ...], ...] = ()
+    prompt_logprobs: int | None = None
+    grammar: Grammar | None = None
 
     @property
     def is_ranked(self) -> bool:

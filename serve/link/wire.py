@@ -24,6 +24,7 @@ from typing import Any
 
 import msgpack
 
+from engine.grammar import Grammar
 from engine.records import Request, RequestStats, SamplingParams, TokenEvent, TokenLogprob
 
 VERSION = 1
@@ -53,30 +54,58 @@ def request_message(request: Request, force: bool) -> Message:
 def read_request(message: Message) -> tuple[Request, bool]:
     """The request in an "add" message, and its `force`. Raises TypeError or ValueError when malformed."""
     _, request_id, prompt, sampling, adapter, cache_salt, priority, force = message
-    sampling["stop_token_ids"] = tuple(sampling["stop_token_ids"])
-    params = SamplingParams(**sampling)
+    params = SamplingParams(**{name: _read_parameter(name, value) for name, value in sampling.items()})
     return Request(request_id, tuple(prompt), params, adapter, cache_salt, priority), bool(force)
+
+
+def _read_parameter(name: str, value: Any) -> Any:
+    """msgpack knows one kind of sequence, and no records."""
+    if name == "grammar" and value is not None:
+        return Grammar(**value)
+    if isinstance(value, list):
+        return tuple(tuple(item) if isinstance(item, list) else item for item in value)
+    return value
 
 
 def write_event(event: TokenEvent) -> list[Any]:
     """An event as an item of an "events" message."""
-    logprobs = event.logprobs and [[item.token_id, item.logprob, item.top] for item in event.logprobs]
-    stats = event.stats and list(asdict(event.stats).values())
-    return [event.request_id, event.token_ids, logprobs, event.finish, event.stop_token, stats, event.error]
+    return [
+        event.request_id,
+        event.token_ids,
+        _write_logprobs(event.logprobs),
+        event.finish,
+        event.stop_token,
+        event.stats and list(asdict(event.stats).values()),
+        event.error,
+        event.index,
+        event.score,
+        _write_logprobs(event.prompt_logprobs),
+    ]
 
 
 def read_event(item: list[Any]) -> TokenEvent:
     """The event in an item. Raises TypeError or ValueError when malformed."""
-    request_id, token_ids, logprobs, finish, stop_token, stats, error = item
+    (request_id, token_ids, logprobs, finish, stop_token, stats, error, index, score, prompt_logprobs) = item
     return TokenEvent(
         request_id=request_id,
         token_ids=tuple(token_ids),
-        logprobs=None if logprobs is None else tuple(_read_logprob(entry) for entry in logprobs),
+        logprobs=_read_logprobs(logprobs),
         finish=finish,
         stop_token=stop_token,
         stats=None if stats is None else RequestStats(*stats),
         error=error,
+        index=index,
+        score=score,
+        prompt_logprobs=_read_logprobs(prompt_logprobs),
     )
+
+
+def _write_logprobs(logprobs: tuple[TokenLogprob, ...] | None) -> list[Any] | None:
+    return None if logprobs is None else [[item.token_id, item.logprob, item.top] for item in logprobs]
+
+
+def _read_logprobs(entries: list[Any] | None) -> tuple[TokenLogprob, ...] | None:
+    return None if entries is None else tuple(_read_logprob(entry) for entry in entries)
 
 
 def _read_logprob(entry: list[Any]) -> TokenLogprob:

@@ -1,6 +1,7 @@
 import msgpack
 import pytest
 
+from engine.grammar import Grammar
 from engine.records import Request, RequestStats, SamplingParams, TokenEvent, TokenLogprob
 from serve.link import wire
 
@@ -18,6 +19,19 @@ def test_a_request_survives_the_wire() -> None:
     assert wire.read_request(through(wire.request_message(request, True))) == (request, True)
 
 
+def test_parameters_keep_their_shapes_on_the_wire() -> None:
+    sampling = SamplingParams(
+        7,
+        n=3,
+        logit_bias=((5, -1.5), (6, 100.0)),
+        allowed_token_ids=(5, 6),
+        bad_words=((1,), (2, 3)),
+        grammar=Grammar("choice", '["a", "b"]'),
+    )
+    request = Request("r", (1,), sampling)
+    assert wire.read_request(through(wire.request_message(request, False))) == (request, False)
+
+
 @pytest.mark.parametrize(
     "event",
     [
@@ -25,6 +39,8 @@ def test_a_request_survives_the_wire() -> None:
         TokenEvent("r", (5, 6), (TokenLogprob(5, -0.5, ((5, -0.5), (7, -1.0))), TokenLogprob(6, -2.0))),
         TokenEvent("r", (2,), finish="stop", stop_token=2, stats=RequestStats(3, 0, 9, 1, 0.1, 0.2, 0.3)),
         TokenEvent("r", (), finish="error", error="no"),
+        TokenEvent("r", (5, 6), finish="length", index=2, score=-0.25),
+        TokenEvent("r", (5,), prompt_logprobs=(TokenLogprob(3, -0.5, ((3, -0.5),)),)),
     ],
 )
 def test_an_event_survives_the_wire(event: TokenEvent) -> None:

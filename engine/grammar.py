@@ -1,0 +1,20 @@
+"""A language that a completion has to be a sentence of, as plain data. Knows no tokens and no library."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+GrammarKind = Literal["json_schema", "regex", "choice", "lark"]
+
+
+@dataclass(frozen=True, slots=True)
+class Grammar:
+    """kind says how text is read.
+
+    json_schema: a JSON Schema, as JSON. regex: a regular expression for all of the completion. choice: a JSON
+    array of the texts that are allowed. lark: a context-free grammar in llguidance's Lark-like notation.
+    """
+
+    kind: GrammarKind
+    text: str
