@@ -74,6 +74,38 @@ def test_a_user_stays_on_the_arm_of_its_bucket(served: Any, arms: dict[str, str]
     assert seen["v1"] > seen["v2"] > 0
 
 
+def test_each_gateway_deals_the_share_that_was_asked_for(served: Any, arms: dict[str, str]) -> None:
+    """1,000 users, half of them on each of two gateways, over connections that stay open."""
+    users, share = [f"reader-{number}" for number in range(1000)], 0.30
+    with served.another() as second:
+        served.until(lambda: _share(second) == share * 100)
+        dealt = [_variants(served, users[:500]), _variants(second, users[500:])]
+        again = _variants(second, users[:40])
+    assert again == dict(list(dealt[0].items())[:40])
+    for arms_of in dealt:
+        canaries = sum(variant == "canary" for variant in arms_of.values())
+        assert abs(canaries - 500 * share) <= 3 * (500 * share * (1 - share)) ** 0.5
+
+
+@pytest.mark.parametrize(("share", "variant"), [(0.0, "prod"), (100.0, "canary")])
+def test_nobody_and_everybody_are_exact(
+    served: Any, arms: dict[str, str], share: float, variant: str
+) -> None:
+    db.promotion.start_canary(served.database, f"{ENDPOINT}-v2", share)
+    served.until(lambda: _share(served) == share)
+    assert set(_variants(served, [f"all-{number}" for number in range(100)]).values()) == {variant}
+    db.promotion.start_canary(served.database, f"{ENDPOINT}-v2", 30)
+    served.until(lambda: _share(served) == 30)
+
+
+def _variants(served: Any, users: list[str]) -> dict[str, str]:
+    """user -> the arm that answered."""
+    with served.http as http, ThreadPoolExecutor(8) as pool:
+        body = {"model": ENDPOINT, "prompt": "hello", "max_tokens": 1}
+        answers = pool.map(lambda user: http.post("/v1/completions", json=body | {"user": user}), users)
+        return dict(zip(users, (answer.headers["x-noria-variant"] for answer in answers), strict=True))
+
+
 def test_the_user_header_counts_where_the_body_names_nobody(served: Any, arms: dict[str, str]) -> None:
     by_body = ask(served, "ann").headers["x-noria-adapter"]
     body = {"model": ENDPOINT, "prompt": "hello", "max_tokens": 1}

@@ -120,3 +120,8 @@ def test_kustomize_lists_files_and_claims_that_exist(manifest: dict[str, Any]) -
     assert {v["configMap"]["name"] for v in volumes if "configMap" in v} <= set(generated)
     mounted = [v["persistentVolumeClaim"] for v in volumes if "persistentVolumeClaim" in v]
     assert {claim["claimName"] for claim in mounted} == claims
+
+
+def test_a_new_version_that_never_becomes_healthy_takes_no_traffic(manifest: dict[str, Any]) -> None:
+    """KubeRay then keeps the old cluster until the new one is ready; in place it would stop pods first."""
+    assert manifest["spec"]["upgradeStrategy"] == {"type": "NewCluster"}

@@ -1,4 +1,5 @@
 import asyncio
+from collections import Counter
 from typing import Any, cast
 
 import pytest
@@ -101,6 +102,29 @@ async def test_a_replica_that_holds_the_adapter_is_preferred_until_it_is_much_bu
     assert world.fleet.pick("m", "d").report.replica == "r1"
     world.links[1].in_flight = LOAD_PENALTY + 1
     assert world.fleet.pick("m", "d").report.replica == "r2"
+
+
+async def test_a_hot_adapter_spreads_and_a_cold_one_does_not_wait_behind_it() -> None:
+    world = World()
+    await world.see(report(1, adapters=("hot",)), report(2, adapters=("cold",)), report(3))
+    links = world.links.values()
+    answered: Counter[str] = Counter()
+    ahead_of_cold, longest = [], 0
+    for number in range(600):  # nine of ten for one adapter, as many as three replicas can answer
+        digest = "cold" if number % 10 == 9 else "hot"
+        member = world.fleet.pick("m", digest)
+        link = world.links[member.report.port]
+        if digest == "cold":
+            ahead_of_cold.append(link.in_flight)
+        answered[f"{digest} on {member.report.replica}"] += 1
+        link.in_flight += 1
+        longest = max(longest, link.in_flight)
+        if number % 3 == 2:
+            for each in links:
+                each.in_flight = max(each.in_flight - 1, 0)
+    assert {"hot on r1", "hot on r2", "hot on r3"} <= answered.keys()
+    assert longest <= LOAD_PENALTY + 2
+    assert max(ahead_of_cold) <= LOAD_PENALTY + 1
 
 
 async def test_an_adapter_on_its_way_counts_as_there() -> None:
