@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from engine.activation import activation
 from engine.block_need import BlockNeed
@@ -13,6 +15,7 @@ from engine.group import Group
 from engine.ports import ModelRunner, PreparedAdapter
 from engine.records import Request, SamplingParams
 from engine.sequence import Sequence
+from engine.token_mask import mask_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +58,7 @@ def check_request(request: Request, room: Room) -> int:
     """
     request.sampling.validate()
     _check_ids("prompt", request.prompt, room.vocab_size)
-    _check_ids("stop_token_ids", request.sampling.stop_token_ids, room.vocab_size)
+    _check_vocabulary(request.sampling, room)
     prompt_len = len(request.prompt)
     if prompt_len == 0:
         raise InvalidParameter("prompt", (), "at least 1 token")
@@ -85,6 +88,7 @@ def make_sequence(
 ) -> Sequence:
     """The first sequence of a checked request, `adapter` its own; draws a seed where it brings none."""
     sampling = request.sampling
+    allowed = sampling.allowed_token_ids
     if sampling.is_ranked and sampling.logprobs is None:
         request = replace(request, sampling=replace(sampling, logprobs=0))
     return Sequence(
@@ -96,6 +100,7 @@ def make_sequence(
         adapter_from=0 if adapter is None else activation(request.prompt, adapter.invocation),
         added_at=now,
         need=room.need,
+        allowed=None if allowed is None else mask_of(allowed, room.vocab_size),
     )
 
 
@@ -109,7 +114,21 @@ def _check_choices(sampling: SamplingParams, room: Room) -> None:
         raise InvalidParameter("beam_width", sampling.beam_width, f"at most {room.vocab_size - ends}")
 
 
-def _check_ids(param: str, token_ids: tuple[int, ...], vocab_size: int) -> None:
+def _check_vocabulary(sampling: SamplingParams, room: Room) -> None:
+    """Tokens that parameters name are there, and some are left that do not end a completion too early."""
+    _check_ids("stop_token_ids", sampling.stop_token_ids, room.vocab_size)
+    _check_ids("logit_bias", (token_id for token_id, _ in sampling.logit_bias), room.vocab_size)
+    _check_ids("bad_words", chain.from_iterable(sampling.bad_words), room.vocab_size)
+    allowed = sampling.allowed_token_ids
+    if allowed is not None:
+        _check_ids("allowed_token_ids", allowed, room.vocab_size)
+        if sampling.min_tokens and room.stop_ids(sampling).issuperset(allowed):
+            raise InvalidParameter(
+                "min_tokens", sampling.min_tokens, "0 where every allowed token ends the completion"
+            )
+
+
+def _check_ids(param: str, token_ids: Iterable[int], vocab_size: int) -> None:
     for token_id in token_ids:
         if isinstance(token_id, bool) or not isinstance(token_id, int) or not 0 <= token_id < vocab_size:
             raise InvalidParameter(param, token_id, f"token ids from 0 to {vocab_size - 1}")

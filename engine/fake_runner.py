@@ -28,6 +28,7 @@ from engine.records import (
     StepPlan,
     TokenLogprob,
 )
+from engine.token_mask import tokens_of
 
 EOS = 0
 _START = b"start"
@@ -115,7 +116,12 @@ class FakeRunner:
             return SampledRow(seq.seq_id, error="logits are not finite")
         if not seq.samples:
             return None
-        token_id = _next_token(state, seq.seed, seq.num_outputs, self.vocab_size, seq.banned_ids)
+        banned = seq.banned_ids
+        if seq.allowed is not None:
+            banned = (*banned, *(~tokens_of(seq.allowed, self.vocab_size)).nonzero()[0].tolist())
+        if len(set(banned)) == self.vocab_size:
+            return SampledRow(seq.seq_id, error="no token is left to choose")
+        token_id = _next_token(state, seq.seed, seq.num_outputs, self.vocab_size, banned)
         asked = seq.sampling.logprobs is not None
         logprob = TokenLogprob(token_id, -float(token_id)) if asked else None
         likely = likeliest(state, seq.num_candidates, self.vocab_size, seq.banned_ids)

@@ -240,7 +240,8 @@ class ScheduledSeq:
     block_table: live view, the same rules; rows of one block of each KV group, for at least start + count
         positions. What it names for positions that a group's layers see no more is others'.
     seed: together with num_outputs it fixes the random draw, so a resumed sequence draws the same.
-    banned_ids: tokens that must not be sampled now (end tokens before min_tokens).
+    banned_ids: tokens that must not be sampled now: end tokens before min_tokens, ends of bad words.
+    allowed: the tokens that may be sampled at all, as in engine.token_mask; None for all.
     num_candidates: above 0, that many likeliest tokens are wanted instead of a sampled one.
     """
 
@@ -255,6 +256,7 @@ class ScheduledSeq:
     sampling: SamplingParams
     seed: int
     banned_ids: tuple[int, ...] = ()
+    allowed: bytes | None = None
     num_candidates: int = 0
 
     @property

@@ -1,8 +1,8 @@
 """From logits to tokens, row by row: what is made of one stays in the cache, of all together it would not.
 
-Order: end tokens banned before min_tokens, penalties, temperature, min_p, top_k, top_p, draw. The
-logprobs reported are of the raw logits, before any of these. A draw takes one uniform number made from
-(seed, index of the output) and the row's own distribution: which rows stand beside it never matters.
+Order: what engine.adjustment does, then temperature, min_p, top_k, top_p, draw. The logprobs reported are of
+the raw logits, before any of these. A draw takes one uniform number made from (seed, index of the output)
+and the row's own distribution: which rows stand beside it never matters.
 Rows that just take the likeliest token are not looked at here: the model has found it.
 """
 
@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from engine.adjustment import adjusted, is_adjusted
 from engine.candidates import top_candidates
 from engine.filters import keep_min_p, keep_top_k, keep_top_p
 from engine.records import SampledRow, ScheduledSeq, TokenLogprob
@@ -33,7 +34,7 @@ def sample(scores: Scores, seqs: Sequence[ScheduledSeq]) -> list[SampledRow]:
     tokens = list(scores.best)
     rows = [row for row, seq in enumerate(seqs) if not _takes_best(seq) and tokens[row] >= 0]
     for row in rows:
-        tokens[row] = _chosen(scores.logits[row : row + 1], seqs[row])
+        tokens[row] = _chosen(scores.logits[row], seqs[row])
     logprobs = token_logprobs(scores.logits, tokens, seqs)
     candidates = top_candidates(scores.logits, seqs)
     return [
@@ -46,34 +47,18 @@ def sample(scores: Scores, seqs: Sequence[ScheduledSeq]) -> list[SampledRow]:
 
 def _takes_best(seq: ScheduledSeq) -> bool:
     """Whether the likeliest token is the one to take, whatever it is."""
-    greedy = seq.sampling.temperature < GREEDY_BELOW
-    return greedy and not seq.banned_ids and not _has_penalty(seq.sampling)
+    return seq.sampling.temperature < GREEDY_BELOW and not is_adjusted(seq)
 
 
 def _chosen(logits: Tensor, seq: ScheduledSeq) -> int:
-    """Token of one row of finite logits [1, vocab], -1 where no token is left to choose."""
-    adjusted = adjust(logits, [seq])
-    if not adjusted.amax().isfinite():
+    """Token of one row of finite logits [vocab], -1 where no token is left to choose."""
+    logits = adjusted(logits, seq)
+    if not logits.amax().isfinite():
         return -1
     if seq.sampling.temperature < GREEDY_BELOW:
-        return int(adjusted.numpy().argmax())  # torch's own takes six times as long
+        return int(logits.numpy().argmax())  # torch's own takes six times as long
     uniforms = torch.tensor([uniform(seq.seed, seq.num_outputs)], dtype=torch.float64)
-    return int(draw(filtered(adjusted, seq.sampling), uniforms))
-
-
-def adjust(logits: Tensor, seqs: Sequence[ScheduledSeq]) -> Tensor:
-    """Logits with penalties applied and banned tokens at -inf; the same tensor where no row asks for it."""
-    rows = [row for row, seq in enumerate(seqs) if seq.banned_ids or _has_penalty(seq.sampling)]
-    if not rows:
-        return logits
-    adjusted = logits.clone()
-    for row in rows:
-        seq = seqs[row]
-        if _has_penalty(seq.sampling):
-            adjusted[row] = _penalised(adjusted[row], seq)
-        if seq.banned_ids:
-            adjusted[row, [token for token in seq.banned_ids if token < logits.shape[-1]]] = -torch.inf
-    return adjusted
+    return int(draw(filtered(logits[None], seq.sampling), uniforms))
 
 
 def filtered(logits: Tensor, params: SamplingParams) -> Tensor:
@@ -124,26 +109,6 @@ def token_logprobs(
         pairs = tuple(zip(top_ids[:count], top[:count], strict=True))
         found[row] = TokenLogprob(token, logprob, pairs)
     return found
-
-
-def _has_penalty(params: SamplingParams) -> bool:
-    return bool(params.presence_penalty or params.frequency_penalty or params.repetition_penalty != 1.0)
-
-
-def _penalised(logits: Tensor, seq: ScheduledSeq) -> Tensor:
-    """One row [vocab]: repetition over prompt and output, presence and frequency over output."""
-    params = seq.sampling
-    if params.repetition_penalty != 1.0:
-        seen = _counts(seq.token_ids, logits) > 0
-        penalty = params.repetition_penalty
-        logits = torch.where(seen, torch.where(logits > 0, logits / penalty, logits * penalty), logits)
-    counts = _counts(seq.token_ids[seq.prompt_len :], logits)
-    return logits - params.presence_penalty * (counts > 0) - params.frequency_penalty * counts
-
-
-def _counts(token_ids: Sequence[int], logits: Tensor) -> Tensor:
-    """How often each token of the vocabulary occurs; int64 [vocab]."""
-    return torch.bincount(torch.tensor(token_ids, dtype=torch.int64), minlength=logits.shape[-1])
 
 
 def _mix(value: int) -> int:

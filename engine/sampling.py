@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -13,7 +14,11 @@ EarlyStopping = bool | Literal["never"]
 
 MAX_LOGPROBS = 20
 MAX_CHOICES = 256
+MAX_BIASES = 1024
+MAX_BAD_WORDS = 256
+MAX_BAD_WORD_TOKENS = 64
 _SEED_LIMIT = 1 << 63
+_MOST_BIAS = 100.0
 _MOST_LENGTH_PENALTY = 10.0
 """Either way: the power of any length is a number by which a score can be divided."""
 
@@ -98,9 +103,31 @@ class SamplingParams:
         if not isinstance(self.ignore_eos, bool):
             raise InvalidParameter("ignore_eos", self.ignore_eos, "true or false")
         _integer("min_tokens", self.min_tokens, 0, self.max_tokens)
-        if self.logprobs is not None:
-            _integer("logprobs", self.logprobs, 0, MAX_LOGPROBS)
+        for param in ("logprobs", "prompt_logprobs"):
+            if (wanted := getattr(self, param)) is not None:
+                _integer(param, wanted, 0, MAX_LOGPROBS)
+        self._validate_tokens()
         self._validate_choices()
+
+    def _validate_tokens(self) -> None:
+        _few("logit_bias", self.logit_bias, MAX_BIASES, "tokens")
+        for token_id, bias in self.logit_bias:
+            _integer("logit_bias", token_id, 0)
+            _number("logit_bias", bias, -_MOST_BIAS, _MOST_BIAS)
+        _once("logit_bias", [token_id for token_id, _ in self.logit_bias])
+        if self.allowed_token_ids is not None:
+            if not self.allowed_token_ids:
+                raise InvalidParameter("allowed_token_ids", [], "at least 1 token id")
+            for token_id in self.allowed_token_ids:
+                _integer("allowed_token_ids", token_id, 0)
+            _once("allowed_token_ids", self.allowed_token_ids)
+        _few("bad_words", self.bad_words, MAX_BAD_WORDS, "token sequences")
+        for word in self.bad_words:
+            if not 1 <= len(word) <= MAX_BAD_WORD_TOKENS:
+                allowed = f"sequences of 1 to {MAX_BAD_WORD_TOKENS} tokens"
+                raise InvalidParameter("bad_words", f"{len(word)} tokens long", allowed)
+            for token_id in word:
+                _integer("bad_words", token_id, 0)
 
     def _validate_choices(self) -> None:
         _integer("n", self.n, 1, MAX_CHOICES)
@@ -130,7 +157,24 @@ _NEUTRAL_IN_BEAMS = {
     "presence_penalty": 0,
     "frequency_penalty": 0,
     "repetition_penalty": 1,
+    "logit_bias": (),
+    "allowed_token_ids": None,
+    "bad_words": (),
+    "grammar": None,
 }
+
+
+def _few(param: str, items: tuple[object, ...], most: int, what: str) -> None:
+    if len(items) > most:
+        raise InvalidParameter(param, f"{len(items)} {what}", f"at most {most}")
+
+
+def _once(param: str, token_ids: Sequence[int]) -> None:
+    seen: set[int] = set()
+    for token_id in token_ids:
+        if token_id in seen:
+            raise InvalidParameter(param, token_id, "each token id once")
+        seen.add(token_id)
 
 
 def _integer(param: str, value: object, low: int, high: int | None = None) -> None:

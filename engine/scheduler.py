@@ -248,5 +248,6 @@ class Scheduler:
             sampling=seq.sampling,
             seed=seq.seed,
             banned_ids=seq.banned_ids,
+            allowed=seq.allowed,
             num_candidates=seq.num_candidates,
         )

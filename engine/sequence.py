@@ -10,11 +10,13 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from engine.activation import NEVER
+from engine.bad_words import BadWords
 from engine.block_need import BlockNeed
 from engine.config import BLOCK_SIZE, blocks_for
 from engine.prefix import activated_key, child_key, root_key
 from engine.prefix_index import Content
 from engine.records import FinishReason, Request, RequestStats, SamplingParams, TokenLogprob
+from engine.sampling import MAX_BAD_WORD_TOKENS
 
 SeqState = Literal["waiting", "running", "finished"]
 
@@ -40,6 +42,7 @@ class Sequence:
     party: the beams of its search, itself among them, which run, wait and are preempted together.
     num_candidates: of a beam, the tokens to choose from in each step. total: summed logprob of its outputs.
     logprobs: of its outputs, where they are kept until it ends.
+    allowed: tokens that may be sampled, as in engine.token_mask; None for all.
     """
 
     seq_id: int
@@ -69,12 +72,15 @@ class Sequence:
     num_candidates: int = 0
     total: float = 0.0
     logprobs: list[TokenLogprob] = field(default_factory=list)
+    allowed: bytes | None = None
+    _bad_words: BadWords = field(init=False)
     _keys: list[bytes] = field(init=False)
 
     def __post_init__(self) -> None:
         self.arrival = self.seq_id
         self.token_ids = list(self.request.prompt)
         self.prompt_len = len(self.token_ids)
+        self._bad_words = BadWords(self.sampling.bad_words)
         adapter = None if self.adapter_from else self.request.adapter
         self._keys = [root_key(adapter, self.request.cache_salt)]
 
@@ -157,9 +163,14 @@ class Sequence:
 
     @property
     def banned_ids(self) -> tuple[int, ...]:
-        """Tokens that may not be sampled next: those that would end it before min_tokens."""
-        least = self.request.sampling.min_tokens
-        return tuple(self.stop_ids) if least and self.num_outputs < least else ()
+        """Tokens that may not be sampled next: they would end it before min_tokens, or end a bad word."""
+        banned: list[int] = []
+        if self.sampling.bad_words:
+            first = max(self.prompt_len, len(self.token_ids) - MAX_BAD_WORD_TOKENS)
+            banned = self._bad_words.ended_by(self.token_ids[first:])
+        if self.num_outputs < self.sampling.min_tokens:
+            banned += self.stop_ids
+        return tuple(banned)
 
     def block_key(self, index: int) -> bytes:
         """Key of its full block `index`, -1 for what precedes the first; computed once."""

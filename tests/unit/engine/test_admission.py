@@ -11,6 +11,7 @@ from engine.config import EngineConfig
 from engine.errors import InvalidConfig, InvalidParameter, PromptTooLong, TooLargeForPool
 from engine.fake_runner import EOS, FakeRunner, FakeWeights
 from engine.records import Request, SamplingParams
+from engine.token_mask import mask_of
 
 
 def _request(prompt_len: int, max_tokens: int = 8, **sampling: Any) -> Request:
@@ -60,6 +61,10 @@ def test_what_can_never_fit_the_pool_is_refused() -> None:
         (Request("r", ("a",), SamplingParams(max_tokens=1)), "prompt"),  # type: ignore[arg-type]  # the point
         (_request(1, stop_token_ids=(97,)), "stop_token_ids"),
         (_request(1, temperature=-1.0), "temperature"),
+        (_request(1, logit_bias=((97, 1.0),)), "logit_bias"),
+        (_request(1, allowed_token_ids=(5, 97)), "allowed_token_ids"),
+        (_request(1, bad_words=((1, 97),)), "bad_words"),
+        (_request(1, allowed_token_ids=(EOS,), min_tokens=1), "min_tokens"),
     ],
 )
 def test_wrong_values_are_refused_by_name(request_: Request, param: str) -> None:
@@ -76,6 +81,16 @@ def test_end_tokens_of_the_model_and_the_request_stop_it_unless_ignored() -> Non
     assert ends() == {EOS}
     assert ends(stop_token_ids=(5,)) == {EOS, 5}
     assert ends(stop_token_ids=(5,), ignore_eos=True) == {5}
+
+
+def test_allowed_tokens_become_a_mask() -> None:
+    def mask(allowed: tuple[int, ...] | None) -> bytes | None:
+        request = _request(1, allowed_token_ids=allowed)
+        check_request(request, _room())
+        return make_sequence(0, request, _room(), max_tokens=1, adapter=None, now=0.0).allowed
+
+    assert mask(None) is None
+    assert mask((3, 96)) == mask_of([3, 96], 97)
 
 
 def test_a_seed_is_drawn_only_where_none_is_given() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +15,7 @@ from torch import Tensor
 from engine import sampler
 from engine.filters import keep_top_k, keep_top_p
 from engine.records import SampledRow, ScheduledSeq
-from engine.sampler import adjust, draw, filtered, uniform
+from engine.sampler import draw, filtered, uniform
 from engine.sampling import SamplingParams
 from engine.scores import ranked
 
@@ -116,25 +115,6 @@ def test_top_k_of_a_large_vocabulary_is_exact(vocab: int, steps: int) -> None:
     for top_k in (1, 2, 40, vocab // 2, vocab - 1):
         want = logits >= logits.topk(top_k, dim=-1).values[:, -1:]
         assert torch.equal(keep_top_k(logits, top_k), want)
-
-
-@pytest.mark.parametrize("outputs", [[], [7], [7, 7, 3, 9]])
-def test_penalties_equal_their_definitions(outputs: list[int]) -> None:
-    p = params(repetition_penalty=1.7, presence_penalty=0.4, frequency_penalty=-0.3)
-    prompt, logits = [2, 2, 9], random_logits(2)
-    got = adjust(logits, [row(p, prompt, outputs=outputs), row()])
-    want, counts = logits[0].tolist(), Counter(outputs)
-    for token in {*prompt, *outputs}:
-        want[token] = want[token] / 1.7 if want[token] > 0 else want[token] * 1.7
-    for token, count in counts.items():
-        want[token] -= 0.4 + -0.3 * count
-    torch.testing.assert_close(got[0], torch.tensor(want))
-    assert torch.equal(got[1], logits[1])
-
-
-def test_nothing_is_copied_where_no_row_asks() -> None:
-    logits = random_logits(2)
-    assert adjust(logits, [row(), row(params(temperature=0.8))]) is logits
 
 
 def test_banned_tokens_are_never_chosen() -> None:

@@ -59,6 +59,15 @@ def test_stop_tokens_are_banned_until_min_tokens_are_there() -> None:
     assert seq.append(3, now=0.0) == "stop"
 
 
+def test_a_token_that_would_end_a_bad_word_is_banned_when_the_others_were_generated() -> None:
+    seq = _sequence(stop_ids=(0,), min_tokens=2, bad_words=((9,), (4, 5), (5, 6, 7)))
+    assert seq.banned_ids == (9, 0)  # the prompt ends with 4: what was not generated does not count
+    seq.append(5, now=0.0)
+    seq.append(6, now=0.0)
+    assert seq.banned_ids == (9, 7)
+    assert seq.branch(1, index=1, seed=0).banned_ids == (9, 7)
+
+
 def test_block_keys_chain_over_prompt_and_outputs() -> None:
     seq = _sequence(prompt_len=30, max_tokens=9)
     first = child_key(root_key("sha256:a", "salt"), seq.token_ids[:16])
