@@ -1003,7 +1003,7 @@ CREATE TABLE obs.request (
     stream boolean NOT NULL,
     source text NOT NULL,
     recorded_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
-    CONSTRAINT request_api_check CHECK ((api = ANY (ARRAY['chat'::text, 'completions'::text]))),
+    CONSTRAINT request_api_check CHECK ((api = ANY (ARRAY['chat'::text, 'completions'::text, 'responses'::text]))),
     CONSTRAINT request_bucket_check CHECK (((bucket >= 0) AND (bucket <= 9999))),
     CONSTRAINT request_cached_tokens_check CHECK ((cached_tokens >= 0)),
     CONSTRAINT request_completion_tokens_check CHECK ((completion_tokens >= 0)),
@@ -1044,7 +1044,7 @@ CREATE TABLE obs.request_default (
     stream boolean CONSTRAINT request_stream_not_null NOT NULL,
     source text CONSTRAINT request_source_not_null NOT NULL,
     recorded_at timestamp with time zone DEFAULT clock_timestamp() CONSTRAINT request_recorded_at_not_null NOT NULL,
-    CONSTRAINT request_api_check CHECK ((api = ANY (ARRAY['chat'::text, 'completions'::text]))),
+    CONSTRAINT request_api_check CHECK ((api = ANY (ARRAY['chat'::text, 'completions'::text, 'responses'::text]))),
     CONSTRAINT request_bucket_check CHECK (((bucket >= 0) AND (bucket <= 9999))),
     CONSTRAINT request_cached_tokens_check CHECK ((cached_tokens >= 0)),
     CONSTRAINT request_completion_tokens_check CHECK ((completion_tokens >= 0)),
@@ -1248,6 +1248,24 @@ CREATE UNLOGGED TABLE serve.residency (
     CONSTRAINT residency_bytes_check CHECK ((bytes >= 0))
 )
 WITH (fillfactor='70');
+
+CREATE TABLE serve.response (
+    id uuid NOT NULL,
+    tenant text NOT NULL,
+    previous_id uuid,
+    model text NOT NULL,
+    status text NOT NULL,
+    input_items jsonb NOT NULL,
+    output_items jsonb NOT NULL,
+    answer jsonb NOT NULL,
+    created_at timestamp with time zone NOT NULL,
+    expires_at timestamp with time zone NOT NULL,
+    octets integer GENERATED ALWAYS AS ((octet_length((input_items)::text) + octet_length((output_items)::text))) STORED NOT NULL,
+    CONSTRAINT response_answer_check CHECK ((jsonb_typeof(answer) = 'object'::text)),
+    CONSTRAINT response_input_items_check CHECK ((jsonb_typeof(input_items) = 'array'::text)),
+    CONSTRAINT response_output_items_check CHECK ((jsonb_typeof(output_items) = 'array'::text)),
+    CONSTRAINT response_status_check CHECK ((status = ANY (ARRAY['completed'::text, 'incomplete'::text])))
+);
 
 CREATE TABLE serve.taken_name (
     name serve.label NOT NULL,
@@ -1456,6 +1474,9 @@ ALTER TABLE ONLY serve.registry_epoch
 ALTER TABLE ONLY serve.residency
     ADD CONSTRAINT residency_pkey PRIMARY KEY (replica, adapter_digest);
 
+ALTER TABLE ONLY serve.response
+    ADD CONSTRAINT response_pkey PRIMARY KEY (id);
+
 ALTER TABLE ONLY serve.taken_name
     ADD CONSTRAINT taken_name_pkey PRIMARY KEY (name);
 
@@ -1520,6 +1541,8 @@ CREATE INDEX adapter_by_endpoint ON serve.adapter USING btree (endpoint);
 CREATE INDEX adapter_event_by_adapter ON serve.adapter_event USING btree (adapter_id, id);
 
 CREATE UNIQUE INDEX one_prod_per_endpoint ON serve.adapter USING btree (endpoint) WHERE (status = 'prod'::text);
+
+CREATE INDEX response_by_expiry ON serve.response USING btree (expires_at);
 
 CREATE INDEX run_by_snapshot ON train.run USING btree (snapshot_id);
 

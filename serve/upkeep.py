@@ -1,9 +1,12 @@
-"""Makes the log's weekly partitions ahead of time while a gateway runs; an alarm where one was missing."""
+"""Makes the log's weekly partitions ahead of time while a gateway runs; an alarm where one was missing.
+
+Stored conversations past their time are forgotten on the way.
+"""
 
 import asyncio
 import logging
 
-from db import partitions
+from db import partitions, responses
 from db.database import Database
 from db.errors import DbError
 from serve.following import Following
@@ -24,16 +27,20 @@ class Upkeep(Following):
         self.stranded = 0
 
     def look(self) -> None:
-        """Count what is stranded, then make the weeks that are missing. Blocks. Raises DbError."""
+        """Count what is stranded, make the weeks that are missing, forget expired answers. Blocks.
+
+        Raises DbError.
+        """
         self.stranded = sum(partitions.default_rows(self._database).values())
         if self.stranded:
             logger.error("%d rows found no week", self.stranded, extra={"action": "rows_stranded"})
         partitions.ensure(self._database)
+        responses.delete_expired(self._database)
 
     async def _follow(self) -> None:
         while True:
             try:
                 await asyncio.to_thread(self.look)
             except DbError as error:
-                logger.warning("partitions not looked after: %s", error, extra={"action": "upkeep_failed"})
+                logger.warning("database not looked after: %s", error, extra={"action": "upkeep_failed"})
             await asyncio.sleep(EVERY_S)

@@ -22,7 +22,7 @@ WITH log AS MATERIALIZED (
       AND (%(since)s::timestamptz IS NULL OR l.created_at >= %(since)s)
 ), usable AS MATERIALIZED (
     SELECT * FROM log
-    WHERE is_traffic AND is_finished AND has_content AND is_clean AND has_consent AND api = 'chat'
+    WHERE is_traffic AND is_finished AND has_content AND is_clean AND has_consent AND api IN ('chat', 'responses')
 ), offered AS (
     -- A thumb is a label. A cut answer may be disliked, but would teach to stop in mid-sentence if liked.
     SELECT id, user_key, prompt_hash, messages, 'thumbs' AS origin, completion, finish_reason,

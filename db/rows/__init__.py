@@ -5,6 +5,7 @@ timezone-aware UTC datetimes, ids are UUID strings, shares are per cent (0 to 10
 """
 
 from db.rows.canary import ArmFigures, CanaryStatus
+from db.rows.conversation import ResponseRow, ResponseTurn
 from db.rows.evaluation import EvalCaseRow, EvalMetricRow, EvalResultRow
 from db.rows.lineage import AuditEventRow, AuditProblem, ProvenanceRow, TaughtRow
 from db.rows.serving import (
@@ -54,6 +55,8 @@ __all__ = [
     "RequestRecord",
     "RequestSource",
     "ResidencyRow",
+    "ResponseRow",
+    "ResponseTurn",
     "RunRow",
     "RunStatus",
     "SnapshotItem",

@@ -31,7 +31,7 @@ class RequestRecord:
     experiment: str | None
     user_key: str
     parent_id: str | None
-    api: Literal["chat", "completions"]
+    api: Literal["chat", "completions", "responses"]
     started_at: datetime
     finished_at: datetime
     finish_reason: Finish

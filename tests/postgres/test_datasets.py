@@ -157,6 +157,13 @@ def test_contradicting_votes_are_settled_by_the_majority_of_users(db: Database, 
     assert frozen(db) == {("thumbs", "x", True)}
 
 
+def test_an_answer_of_the_responses_api_is_learned_from_as_one_of_a_chat(
+    db: Database, answer: Answer
+) -> None:
+    answer(1, api="responses", completion="brief")
+    assert frozen(db) == {("thumbs", "brief", True)}
+
+
 def test_what_may_not_be_learned_from_is_left_out_and_counted(db: Database, answer: Answer) -> None:
     answer(1, completion="fine")
     answer(1, source="eval")
