@@ -55,9 +55,9 @@ class Tokenizer:
         """Another template, such as an adapter's, with this tokenizer's special tokens. Not yet compiled."""
         return ConfinedTemplate(source, self._special, processes)
 
-    def encode(self, text: str) -> list[int]:
-        """Ids of a plain text, with the marks (such as BOS) that the tokenizer puts around it."""
-        return self._ids(text, add_special_tokens=True)
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        """Ids of a plain text, with the marks (such as BOS) that the tokenizer puts around it, or without."""
+        return self._ids(text, add_special_tokens)
 
     def encode_chat(
         self,
@@ -72,7 +72,7 @@ class Tokenizer:
         text = self.render_chat(
             messages, tools, add_generation_prompt, chat_template=chat_template, **variables
         )
-        return self._ids(text, add_special_tokens=False)
+        return self._ids(text, False)
 
     def render_chat(
         self,
@@ -112,6 +112,10 @@ class Tokenizer:
     def token_bytes(self, token_id: int) -> bytes:
         """Bytes of the token itself, special ones included; empty for an id outside the vocabulary."""
         return self._text.bytes_of(token_id)
+
+    def spelling(self, token_id: int) -> str:
+        """The token as the vocabulary writes it; empty for an id outside the vocabulary."""
+        return self._encoder.id_to_token(token_id) or ""
 
     def _ids(self, text: str, add_special_tokens: bool) -> list[int]:
         try:

@@ -4,12 +4,10 @@ Everything that is fixed for a request is fixed here, once: the adapter version,
 parameters. Knows no HTTP.
 """
 
-import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from engine.errors import NoChatTemplate
 from serve.answers.chat import ChatFormat
 from serve.answers.shared import Head, fingerprint
 from serve.answers.text import TextFormat
@@ -20,14 +18,11 @@ from serve.generation import Generation
 from serve.ids import uuid7
 from serve.metrics import BASE, Meter, Metrics
 from serve.order import Order, Prompt
+from serve.prompts import Prompts, of_text
 from serve.protocol.chat import ChatBody
 from serve.protocol.completions import CompletionBody
 from serve.record.keeper import Keeper
 from serve.routing import Router
-from serve.templates import AdapterTemplates
-
-LONG_TEXT = 20_000
-"""Characters above which a prompt is tokenised on a thread, not to hold up the other streams."""
 
 Format = ChatFormat | TextFormat
 
@@ -50,40 +45,29 @@ class Performance:
 class Conductor:
     """Makes performances out of bodies."""
 
-    def __init__(self, router: Router, fleet: Fleet, keeper: Keeper, metrics: Metrics) -> None:
+    def __init__(
+        self, router: Router, fleet: Fleet, keeper: Keeper, metrics: Metrics, prompts: Prompts
+    ) -> None:
         self._router = router
         self._fleet = fleet
         self._keeper = keeper
         self._metrics = metrics
-        self._templates = AdapterTemplates()
+        self._prompts = prompts
 
     async def chat(self, body: ChatBody, caller: Caller) -> Performance:
         """Raises UnknownModel, BadRequest, NoReplica and the tokenizer's errors."""
         caller = caller.with_parent(body.metadata.get("parent_request_id"), "metadata.parent_request_id")
         order = self._order(body, caller)
-        tokenizer = order.route.model.tokenizer
-        template = self._templates.of(order.route)
         messages = tuple(message.plain() for message in body.messages)
-
-        def encode() -> list[int]:
-            return tokenizer.encode_chat(
-                messages,
-                add_generation_prompt=body.add_generation_prompt,
-                chat_template=template,
-                **body.chat_template_kwargs,
-            )
-
-        try:
-            if template is None:
-                ids = await _encoded(sum(len(message["content"]) for message in messages), encode)
-            else:
-                ids = await self._templates.use(template, encode)
-        except NoChatTemplate as error:  # its own words name a folder, which is nobody else's business
-            name = order.route.model.name
-            raise NoChatTemplate(f"{name!r} has no chat template; use /v1/completions instead") from error
+        ids = await self._prompts.of_chat(
+            order.route,
+            messages,
+            add_generation_prompt=body.add_generation_prompt,
+            variables=body.chat_template_kwargs,
+        )
         head = _head("chatcmpl", order)
-        shape = ChatFormat(head, tokenizer, body.wanted_logprobs, body.include_usage)
-        return self._perform(order, [Prompt(tuple(ids), messages)], shape)
+        shape = ChatFormat(head, order.route.model.tokenizer, body.wanted_logprobs, body.include_usage)
+        return self._perform(order, [Prompt(ids, messages)], shape)
 
     async def complete(self, body: CompletionBody, caller: Caller) -> Performance:
         """Raises UnknownModel, BadRequest, NoReplica and the tokenizer's errors."""
@@ -92,10 +76,6 @@ class Conductor:
         head = _head("cmpl", order)
         shape = TextFormat(head, order.route.model.tokenizer, body.wanted_logprobs, body.include_usage)
         return self._perform(order, prompts, shape)
-
-    def close(self) -> None:
-        """No request is under way."""
-        self._templates.close()
 
     def _order(self, body: ChatBody | CompletionBody, caller: Caller) -> Order:
         key = body.user_key or caller.user or caller.id
@@ -129,14 +109,10 @@ def _head(kind: str, order: Order) -> Head:
 async def _prompt(order: Order, prompt: str | list[int]) -> Prompt:
     tokenizer, vocabulary = order.route.model.tokenizer, order.route.model.spec.vocab_size
     if isinstance(prompt, str):
-        ids = await _encoded(len(prompt), lambda: tokenizer.encode(prompt))
+        ids = await of_text(tokenizer, prompt)
         if not ids:
             raise InvalidField("prompt is empty; at least one token is needed", "prompt")
-        return Prompt(tuple(ids), ({"role": "prompt", "content": prompt},))
+        return Prompt(ids, ({"role": "prompt", "content": prompt},))
     if (worst := max(prompt)) >= vocabulary:
         raise InvalidField(f"prompt has token id {worst}; allowed: 0 to {vocabulary - 1}", "prompt")
     return Prompt(tuple(prompt), ({"role": "prompt", "content": tokenizer.decode(prompt)},))
-
-
-async def _encoded(size: int, encode: Callable[[], list[int]]) -> list[int]:
-    return await asyncio.to_thread(encode) if size > LONG_TEXT else encode()

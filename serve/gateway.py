@@ -35,6 +35,7 @@ from serve.gathered_metrics import Health
 from serve.listing import Listing
 from serve.metrics import Metrics, ServedAdapters
 from serve.pins import Pins
+from serve.prompts import Prompts
 from serve.record import Recorder, SpoolWriter
 from serve.record.keeper import Keeper
 from serve.registry_writer import RegistryWriter
@@ -75,8 +76,8 @@ class Gateway:
             kept=KeptRows(config.cache_root / REGISTRY_FILE),
             stops=StopsFile(config.cache_root / STOPS_FILE),
         )
-        models = {model.name: load_model(model) for model in config.models}
-        self.router = Router(self._snapshot, models)
+        self.models = {model.name: load_model(model) for model in config.models}
+        self.router = Router(self._snapshot, self.models)
         self.fleet = Fleet(
             lambda: exchange(GatewayReport(gateway=self.id, epoch=self._snapshot().epoch)), token
         )
@@ -85,7 +86,8 @@ class Gateway:
         self.keeper = Keeper(self.spool)
         self.upkeep = Upkeep(self.database)
         self.metrics = Metrics(self._reports, self._health, self._served)
-        self.conductor = Conductor(self.router, self.fleet, self.keeper, self.metrics)
+        self.prompts = Prompts()
+        self.conductor = Conductor(self.router, self.fleet, self.keeper, self.metrics, self.prompts)
         self.doorkeeper = Doorkeeper(config.admin_key, {} if config.require_api_key else None)
         self._keys: asyncio.Task[None] | None = None
         self.pins = Pins(self.fleet, self._snapshot)
@@ -95,7 +97,7 @@ class Gateway:
         self.listing = Listing(self.database, self.fleet)
         self._files = BackgroundThreads(2, "adapter-files")
         self.admin = AdapterAdmin(
-            CandidateReader(config, models, self._snapshot),
+            CandidateReader(config, self.models, self._snapshot),
             RegistryWriter(self.database, self.fleet, self._snapshot),
             open_store(config.store_url, config.s3),
             self._files,
@@ -124,7 +126,7 @@ class Gateway:
         if self._keys is not None:
             self._keys.cancel()
         self._files.close()
-        self.conductor.close()
+        self.prompts.close()
         await self.residency.close()
         await self.pins.close()
         await self.upkeep.close()
@@ -133,6 +135,11 @@ class Gateway:
         self.spool.close()
         await asyncio.to_thread(self.watcher.close)
         await asyncio.to_thread(self.database.close)
+
+    def max_model_len(self, base_model: str) -> int:
+        """Tokens of prompt and completion together: what a replica has told, or what the settings allow."""
+        told = [member.report.max_model_len for member in self.fleet.members(base_model)]
+        return min(told) if told else self.models[base_model].max_model_len
 
     def health_report(self) -> dict[str, Any]:
         """unavailable: a base model has no replica. degraded: it serves, and something is away."""

@@ -36,6 +36,11 @@ class ServedModel:
         """The name by which clients and the registry know it."""
         return self.config.name
 
+    @property
+    def max_model_len(self) -> int:
+        """Tokens of prompt and completion together, unless a small KV pool allows less."""
+        return self.config.engine.max_model_len or self.spec.max_position
+
 
 def load_model(config: ModelConfig) -> ServedModel:
     """Read the folder's configuration and tokenizer."""

@@ -40,6 +40,13 @@ _TEMPLATE_ARGUMENTS = {
 }  # fmt: skip
 
 
+def check_template_arguments(value: dict[str, Any]) -> dict[str, Any]:
+    """A pydantic validator of further variables for a chat template."""
+    if taken := _TEMPLATE_ARGUMENTS & value.keys():
+        raise ValueError(f"{min(taken)} may not be set here")
+    return value
+
+
 class Message(Body):
     """One turn. `content` is a string, or a list of text parts, which are joined."""
 
@@ -82,13 +89,7 @@ class ChatBody(GenerationBody):
     chat_template_kwargs: dict[str, Any] = Field(default={}, max_length=64)
     add_generation_prompt: bool = True
 
-    @field_validator("chat_template_kwargs")
-    @classmethod
-    def _own_names(cls, value: dict[str, Any]) -> dict[str, Any]:
-        taken = _TEMPLATE_ARGUMENTS & value.keys()
-        if taken:
-            raise ValueError(f"{min(taken)} may not be set here")
-        return value
+    _arguments = field_validator("chat_template_kwargs")(check_template_arguments)
 
     @model_validator(mode="after")
     def _belong_together(self) -> "ChatBody":

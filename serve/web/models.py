@@ -9,17 +9,19 @@ from engine.config import EngineConfig
 from serve.errors import UnknownModel
 from serve.gateway import Gateway
 
+READ = ["GET", "HEAD"]
+
 
 def router(gateway: Gateway) -> APIRouter:
     """The routes that list what `model` may be."""
     routes = APIRouter()
 
-    @routes.get("/v1/models")
+    @routes.api_route("/v1/models", methods=READ)
     async def models(request: Request) -> dict[str, Any]:
         gateway.doorkeeper.tenant(request.headers)
         return {"object": "list", "data": _cards(gateway)}
 
-    @routes.get("/v1/models/{name:path}")
+    @routes.api_route("/v1/models/{name:path}", methods=READ)
     async def model(name: str, request: Request) -> dict[str, Any]:
         gateway.doorkeeper.tenant(request.headers)
         for card in _cards(gateway):
@@ -31,7 +33,6 @@ def router(gateway: Gateway) -> APIRouter:
 
 
 def _cards(gateway: Gateway) -> list[dict[str, Any]]:
-    lengths = {member.report.base_model: member.report.max_model_len for member in gateway.fleet.members()}
     return [
         {
             "id": item.name,
@@ -40,7 +41,7 @@ def _cards(gateway: Gateway) -> list[dict[str, Any]]:
             "owned_by": "noria",
             "root": item.root,
             "parent": item.parent,
-            "max_model_len": lengths.get(item.base_model),
+            "max_model_len": gateway.max_model_len(item.base_model),
             "kind": item.kind,
             "form": _form(gateway.config.model(item.base_model).engine),
         }

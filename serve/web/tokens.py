@@ -1,0 +1,71 @@
+"""POST /tokenize and /detokenize, as vLLM answers them: what a text is to a model. No replica is needed."""
+
+from typing import Any
+
+from fastapi import APIRouter
+from starlette.requests import Request
+
+from engine.tokenizer import Tokenizer
+from serve.errors import InvalidField
+from serve.gateway import Gateway
+from serve.prompts import of_text
+from serve.protocol.tokens import DetokenizeBody, TokenizeBody, parse_detokenize, parse_tokenize
+from serve.routing import Route
+from serve.web.body import read_object
+
+
+def router(gateway: Gateway) -> APIRouter:
+    """Both routes, each with /v1 before it and without."""
+    routes = APIRouter()
+
+    @routes.post("/tokenize")
+    @routes.post("/v1/tokenize")
+    async def tokenize(request: Request) -> dict[str, Any]:
+        gateway.doorkeeper.tenant(request.headers)
+        body = parse_tokenize(await read_object(request, gateway.config.max_body_bytes))
+        route = gateway.router.route(body.model, "")
+        ids = await _ids(gateway, route, body)
+        tokenizer = route.model.tokenizer
+        return {
+            "count": len(ids),
+            "max_model_len": gateway.max_model_len(route.model.name),
+            "tokens": ids,
+            "token_strs": [tokenizer.spelling(id_) for id_ in ids] if body.return_token_strs else None,
+        }
+
+    @routes.post("/detokenize")
+    @routes.post("/v1/detokenize")
+    async def detokenize(request: Request) -> dict[str, Any]:
+        gateway.doorkeeper.tenant(request.headers)
+        body = parse_detokenize(await read_object(request, gateway.config.max_body_bytes))
+        return {"prompt": _text(gateway.router.route(body.model, ""), body)}
+
+    return routes
+
+
+async def _ids(gateway: Gateway, route: Route, body: TokenizeBody) -> tuple[int, ...]:
+    if body.prompt is not None:
+        marks = body.add_special_tokens is not False
+        return await of_text(route.model.tokenizer, body.prompt, add_special_tokens=marks)
+    return await gateway.prompts.of_chat(
+        route,
+        [message.plain() for message in body.messages or ()],
+        add_generation_prompt=body.add_generation_prompt is not False,
+        variables=body.chat_template_kwargs,
+    )
+
+
+def _text(route: Route, body: DetokenizeBody) -> str:
+    """Raises InvalidField for an id that the model does not have."""
+    vocabulary = route.model.spec.vocab_size
+    for place, id_ in enumerate(body.tokens):
+        if id_ >= vocabulary:
+            raise InvalidField(
+                f"tokens[{place}] is {id_}; allowed: 0 to {vocabulary - 1}", f"tokens[{place}]"
+            )
+    return _joined(route.model.tokenizer, body.tokens)
+
+
+def _joined(tokenizer: Tokenizer, ids: list[int]) -> str:
+    stream = tokenizer.stream()
+    return stream.push(b"".join(map(tokenizer.token_bytes, ids))) + stream.finish()
