@@ -86,9 +86,12 @@ class AsyncEngine:
         """Take in a request that goes on from a live one, as add() does. Raises what Engine.fork raises."""
         await self._take_in(request, lambda engine: engine.fork(parent_id, request))
 
-    def abort(self, request_id: str) -> None:
-        """End a request before the next step; its last event, finish "abort", reaches the sink."""
-        self._put(lambda engine: engine.abort(request_id))
+    def abort(self, request_id: str, index: int | None = None) -> None:
+        """End a request, or one of its choices, before the next step; see Engine.abort.
+
+        The last event of each choice that ends, finish "abort", reaches the sink.
+        """
+        self._put(lambda engine: engine.abort(request_id, index))
 
     def prepare_adapter(self, weights: AdapterWeights) -> PreparedAdapter:
         """See Engine.prepare_adapter; any thread, which it keeps busy. Raises EngineClosed before start()."""

@@ -112,14 +112,21 @@ class Engine:
         self._live.open(request, seq)
         return seq
 
-    def abort(self, request_id: str) -> bool:
+    def abort(self, request_id: str, index: int | None = None) -> bool:
         """End a live request in any phase, its blocks free at once; False if there is none such.
 
-        The last event of each choice, finish "abort", comes with the next step().
+        index: of its choices end this one alone, which must have made a token; one of best_of or of a beam
+        search is told whole and ends with the others, so it cannot be ended alone.
+        The last event of each choice that ends, finish "abort", comes with the next step().
         """
         if (group := self._live.get(request_id)) is None:
             return False
-        self._progress.end_all(group, "abort")
+        if index is None:
+            self._progress.end_all(group, "abort")
+        elif (choice := group.choice(index)) is not None:
+            self._progress.end(choice, "abort")
+        else:
+            return False
         return True
 
     def abort_all(self) -> None:

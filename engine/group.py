@@ -41,6 +41,10 @@ class Group:
         self.live += children
         return children
 
+    def choice(self, index: int) -> Sequence | None:
+        """The live sequence that makes a choice, which may end alone; None where there is none such."""
+        return next((seq for seq in self.live if seq.index == index and not seq.forks_due), None)
+
     def tell(self, seq: Sequence, row: SampledRow) -> list[TokenEvent]:
         """What comes of a token that did not end its choice."""
         return [TokenEvent(self.request.id, (row.token_id,), _logprobs(row), index=seq.index)]
@@ -82,6 +86,10 @@ class BestOf(Group):
         super().__init__(request, lead)
         self._ended: list[TokenEvent] = []
 
+    def choice(self, index: int) -> Sequence | None:
+        """None: which sequence makes which choice is known when all have ended."""
+        return None
+
     def tell(self, seq: Sequence, row: SampledRow) -> list[TokenEvent]:
         _keep(seq, row)
         return []
@@ -104,6 +112,10 @@ class BestOf(Group):
             self._ended, key=lambda event: (event.score is None, -(event.score or 0.0), event.index)
         )
         wanted = ranked[: self.request.sampling.n]
+        hidden = sum(event.stats.completion_tokens for event in ranked[len(wanted) :] if event.stats)
+        first = wanted[0]
+        if first.stats is not None:
+            wanted[0] = replace(first, stats=replace(first.stats, hidden_tokens=hidden))
         return [replace(event, index=index) for index, event in enumerate(wanted)]
 
 
@@ -121,6 +133,10 @@ class Search(Group):
         self._offers: dict[int, Candidates] = {}
         lead.party = self.live
         lead.num_candidates = self._search.num_candidates
+
+    def choice(self, index: int) -> Sequence | None:
+        """None: beams make no choice alone."""
+        return None
 
     def offer(self, beam: Sequence, candidates: Candidates) -> bool:
         """What a beam may go on with; says whether all have been offered something."""

@@ -75,6 +75,7 @@ class RequestStats:
 
     cached_tokens: prompt tokens whose keys and values were found in the prefix cache.
     blocks: KV blocks it held at most.
+    hidden_tokens: with the best of several choices, tokens of those that are not handed out.
     """
 
     prompt_tokens: int
@@ -85,6 +86,7 @@ class RequestStats:
     prefill_s: float
     decode_s: float
     blocks: int = 0
+    hidden_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)

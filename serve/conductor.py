@@ -33,7 +33,7 @@ class Performance:
 
     generations: list[Generation]
     format: Format
-    prompts: int
+    choices: int
     headers: dict[str, str]
 
     def close(self) -> None:
@@ -89,16 +89,15 @@ class Conductor:
             route.endpoint, route.variant, route.adapter_id, order.body.n, wanted[0].max_tokens
         )
         meter = Meter(self._metrics, route.model.name, route.adapter_id or BASE)
+        ids = [order.caller.id, *(uuid7() for _ in range(len(prompts) * order.body.n - 1))]
         generations: list[Generation] = []
-        for prompt, want in zip(prompts, wanted, strict=True):
-            for _ in range(order.body.n):
-                index = len(generations)
-                record_id = uuid7() if index else order.caller.id
-                entry = self._keeper.entry(order.record(record_id, prompt))
-                job = order.job(index, record_id, prompt, want)
-                generations.append(Generation(job, member.link, route.model.tokenizer, entry, meter))
-        ids = [generation.job.request.id for generation in generations]
-        return Performance(generations, shape, len(prompts), order.headers(ids))
+        for place, (prompt, want) in enumerate(zip(prompts, wanted, strict=True)):
+            first = place * order.body.n
+            own = ids[first : first + order.body.n]
+            entries = [self._keeper.entry(order.record(record_id, prompt)) for record_id in own]
+            job = order.job(first, own[0], prompt, want)
+            generations.append(Generation(job, member.link, entries, meter))
+        return Performance(generations, shape, len(ids), order.headers(ids))
 
 
 def _head(kind: str, order: Order) -> Head:

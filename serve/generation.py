@@ -1,182 +1,125 @@
-"""One completion under way: token events of a replica become text, a stop string ends it, a record is kept.
+"""One prompt under way: the token events of all its choices, sorted into one reader each.
 
 Who frees what: a Generation that was started must be closed; closing one that has not finished aborts it on
-the replica. Its record begins before the replica is asked and ends before the last piece is handed out, so
-no answer reaches a client that the spool does not hold. Knows no HTTP.
+the replica. The records of its choices begin before the replica is asked, and each ends before the last piece
+of its choice is handed out, so no answer reaches a client that the spool does not hold. Knows no HTTP.
 """
 
 import asyncio
-import time
-from collections.abc import AsyncGenerator, AsyncIterator
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
+from dataclasses import dataclass
 
-from engine.detokenizer import Detokenizer
-from engine.records import Request, RequestStats, TokenEvent, TokenLogprob
-from engine.tokenizer import Tokenizer
+from engine.records import Request, TokenEvent
+from serve.choice import Choice, Piece, Reading, Tally
 from serve.errors import GenerationError, RemoteError, ReplicaLost
 from serve.link import ReplicaLink, TokenStream
 from serve.metrics import Meter
 from serve.record.keeper import Entry
 
-STATS_WAIT_S = 10.0
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """What one read brought. `finish` ("stop", "length") and `stop_reason` come with the last piece."""
-
-    index: int
-    text: str = ""
-    logprobs: tuple[TokenLogprob, ...] = ()
-    finish: str | None = None
-    stop_reason: str | int | None = None
+SETTLE_S = 10.0
+"""How long choices whose texts are whole wait for the engine's account of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What is wanted of one completion, the `index`-th choice of its request.
+    """What is wanted of one prompt; its choices are those of the whole answer from `first` on.
 
     force: its adapter was accepted although it was trained on another base model.
     """
 
-    index: int
+    first: int
     request: Request
+    reading: Reading
     force: bool = False
-    stops: tuple[str, ...] = ()
-    include_stop: bool = False
-
-
-@dataclass(slots=True)
-class Tally:
-    """Figures of one completion; `cached_tokens` is known once the replica has reported its account."""
-
-    prompt_tokens: int
-    completion_tokens: int = 0
-    cached_tokens: int = 0
-    stats: RequestStats | None = None
-    started: float = field(default_factory=time.perf_counter)
-    first_token: float | None = None
-    last_token: float | None = None
 
 
 class Generation:
-    """One completion on one replica."""
+    """All choices of one prompt on one replica. entries: the record of each choice, in order."""
 
-    def __init__(self, job: Job, link: ReplicaLink, tokenizer: Tokenizer, entry: Entry, meter: Meter) -> None:
+    def __init__(self, job: Job, link: ReplicaLink, entries: Sequence[Entry], meter: Meter) -> None:
         self.job = job
-        self.tally = Tally(prompt_tokens=len(job.request.prompt))
         self._link = link
-        self._entry = entry
-        self._meter = meter
-        self._text: list[str] = []
         self._stream: TokenStream | None = None
-        self._detokenizer = Detokenizer(tokenizer, job.stops, job.include_stop)
-        self._eos_ids = tokenizer.eos_ids
+        prompt_tokens = len(job.request.prompt)
+        self._choices = [
+            Choice(job.first + place, job.reading, prompt_tokens, entry, meter)
+            for place, entry in enumerate(entries)
+        ]
+
+    @property
+    def tallies(self) -> list[Tally]:
+        """Figures of its choices, in order."""
+        return [choice.tally for choice in self._choices]
 
     async def start(self) -> None:
         """Return once the replica has taken the request. Raises RemoteError (its refusal) or ReplicaLost."""
-        self._entry.begin()
+        for choice in self._choices:
+            choice.begin()
         try:
             self._stream = self._link.open(self.job.request, force=self.job.force)
             await self._stream.accepted()
         except (RemoteError, ReplicaLost) as error:
-            self._finish("error", str(error))
+            self._fail(error)
             raise
 
     async def pieces(self) -> AsyncIterator[Piece]:
-        """Text as it comes, the last piece with the reason. Raises GenerationError or ReplicaLost."""
+        """Text as it comes, the last piece of a choice with the reason.
+
+        Raises GenerationError or ReplicaLost.
+        """
         assert self._stream is not None, "start() comes first"
-        while True:
+        while not all(choice.ended for choice in self._choices):
             try:
-                piece = self._read(await self._stream.take())
-                if piece.finish is not None:
-                    await self._settle(self._stream)
-                    self._finish(piece.finish, None)
-            except (GenerationError, RemoteError, ReplicaLost) as error:
-                self._finish("error", str(error))
+                for piece in self._sorted(await self._take(self._stream), self._stream):
+                    yield piece
+            except (TimeoutError, ReplicaLost) as error:
+                for choice in self._choices:
+                    if choice.is_settling:  # its text is whole; only the account of it is lost
+                        yield choice.settle()
+                if not all(choice.ended for choice in self._choices):
+                    self._fail(error)
+                    raise
+            except (GenerationError, RemoteError) as error:
+                self._fail(error)
                 raise
-            yield piece
-            if piece.finish is not None:
-                return
 
     def close(self) -> None:
-        """Free the replica of the request; one that was not finished counts as aborted by its client."""
+        """Free the replica of the request; what was not finished counts as aborted by its client."""
         if self._stream is not None:
             self._stream.close()
-        self._finish("abort", None)
+        for choice in self._choices:
+            choice.end("abort", None)
 
-    def _read(self, events: list[TokenEvent]) -> Piece:
-        """One piece out of all events that had gathered."""
-        parts: list[str] = []
-        logprobs: list[TokenLogprob] = []
-        for place, event in enumerate(events):
-            self._note(event)
-            visible = event.token_ids[:-1] if event.stop_token is not None else event.token_ids
-            delta = self._detokenizer.push(visible)
-            self.tally.completion_tokens += delta.tokens_used + (event.stop_token is not None)
-            parts.append(delta.text)
-            logprobs.extend((event.logprobs or ())[: delta.tokens_used])
-            if delta.stopped is not None:
-                self._account(events[place:])
-                return self._piece(parts, logprobs, "stop", delta.stopped)
-            if event.finish is not None:
-                parts.append(self._detokenizer.finish())
-                return self._last(event, parts, logprobs)
-        return self._piece(parts, logprobs)
+    async def _take(self, stream: TokenStream) -> list[TokenEvent]:
+        """What has come, waiting for it. Raises TimeoutError where nothing but accounts is missing."""
+        if not all(choice.ended or choice.is_settling for choice in self._choices):
+            return await stream.take()
+        async with asyncio.timeout(SETTLE_S):
+            return await stream.take()
 
-    def _last(self, event: TokenEvent, parts: list[str], logprobs: list[TokenLogprob]) -> Piece:
-        if event.finish == "error":
-            raise GenerationError(f"generation failed: {event.error}")
-        if event.finish == "abort":
-            raise ReplicaLost
-        stop = event.stop_token
-        if self._detokenizer.stopped is not None:
-            return self._piece(parts, logprobs, "stop", self._detokenizer.stopped)
-        return self._piece(parts, logprobs, event.finish, None if stop in self._eos_ids else stop)
+    def _sorted(self, events: list[TokenEvent], stream: TokenStream) -> Iterator[Piece]:
+        """One piece of each choice that has any. What a stop string has ended is stopped on the replica."""
+        for choice, own in self._by_choice(events):
+            if choice.ended:  # without the account that comes now
+                continue
+            was_settling = choice.is_settling
+            piece = choice.read(own)
+            if piece is not None:
+                yield piece
+            elif not was_settling:
+                stream.abort(choice.index - self.job.first)
 
-    def _piece(
-        self,
-        parts: list[str],
-        logprobs: list[TokenLogprob],
-        finish: str | None = None,
-        stop_reason: str | int | None = None,
-    ) -> Piece:
-        text = "".join(parts)
-        self._text.append(text)
-        return Piece(self.job.index, text, tuple(logprobs), finish, stop_reason)
-
-    def _note(self, event: TokenEvent) -> None:
-        if event.stats is not None:
-            self.tally.stats = event.stats
-        if event.token_ids:
-            now = time.perf_counter()
-            self._meter.tokens(self.tally, len(event.token_ids), now)
-            self.tally.first_token = self.tally.first_token or now
-            self.tally.last_token = now
-
-    async def _settle(self, stream: TokenStream) -> None:
-        """Have the replica's account: after a stop string it must be told, and answers a step later."""
-        if self.tally.stats is None:
-            stream.abort()
-            try:
-                async with asyncio.timeout(STATS_WAIT_S):
-                    while self.tally.stats is None:
-                        self._account(await stream.take())
-            except (TimeoutError, RemoteError, ReplicaLost):
-                return  # the text is complete; only the account of this request is lost
-        self.tally.cached_tokens = self.tally.stats.cached_tokens if self.tally.stats else 0
-
-    def _account(self, events: list[TokenEvent]) -> None:
+    def _by_choice(self, events: list[TokenEvent]) -> Iterator[tuple[Choice, list[TokenEvent]]]:
+        if len(self._choices) == 1:
+            return iter([(self._choices[0], events)])
+        gathered: dict[int, list[TokenEvent]] = {}
         for event in events:
-            if event.finish is not None:
-                self.tally.stats = event.stats or RequestStats(
-                    self.tally.prompt_tokens, 0, 0, 0, 0.0, 0.0, 0.0
-                )
+            gathered.setdefault(event.index, []).append(event)
+        return ((self._choices[index], own) for index, own in gathered.items())
 
-    def _finish(self, reason: str, error: str | None) -> None:
-        """Once only: complete the record and the metrics."""
-        if self._entry.end(reason, error, self.tally, "".join(self._text)):
-            self._meter.finished(self.tally, reason)
+    def _fail(self, error: Exception) -> None:
+        for choice in self._choices:
+            choice.end("error", str(error))
 
 
 async def start_all(generations: list[Generation]) -> None:
@@ -207,12 +150,13 @@ async def merged(generations: list[Generation]) -> AsyncGenerator[Piece, None]:
 
 
 async def _interleaved(generations: list[Generation]) -> AsyncIterator[Piece]:
-    arrived: asyncio.Queue[Piece | Exception] = asyncio.Queue()
+    arrived: asyncio.Queue[Piece | Exception | None] = asyncio.Queue()
 
     async def pump(generation: Generation) -> None:
         try:
             async for piece in generation.pieces():
                 arrived.put_nowait(piece)
+            arrived.put_nowait(None)
         except Exception as error:  # handed over to the reader, who raises it
             arrived.put_nowait(error)
 
@@ -223,8 +167,10 @@ async def _interleaved(generations: list[Generation]) -> AsyncIterator[Piece]:
             item = await arrived.get()
             if isinstance(item, Exception):
                 raise item
-            unfinished -= item.finish is not None
-            yield item
+            if item is None:
+                unfinished -= 1
+            else:
+                yield item
     finally:
         for task in tasks:
             task.cancel()

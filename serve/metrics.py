@@ -16,7 +16,7 @@ from serve.directory import ReplicaReport
 from serve.gathered_metrics import GatheredMetrics, Health
 
 if TYPE_CHECKING:
-    from serve.generation import Tally
+    from serve.choice import Tally
 
 BASE = "base"
 """Stands for the adapter where the base model answers."""

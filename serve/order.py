@@ -8,6 +8,7 @@ from urllib.parse import quote
 from db.rows import RequestRecord
 from engine.records import Request
 from serve.caller import Caller
+from serve.choice import Reading
 from serve.errors import ContextTooLong
 from serve.generation import Job
 from serve.protocol.chat import ChatBody
@@ -50,20 +51,21 @@ class Order:
             room if self.body.limit is None else min(self.body.limit, room), self.body.wanted_logprobs
         )
 
-    def job(self, index: int, record_id: str, prompt: Prompt, wanted: Wanted) -> Job:
-        """The `index`-th choice of the whole answer."""
+    def job(self, first: int, record_id: str, prompt: Prompt, wanted: Wanted) -> Job:
+        """All choices of a prompt, from the `first` of the whole answer on; record_id: of that one."""
         request = Request(
             id=record_id,
             prompt=prompt.ids,
-            sampling=to_sampling(self.body, wanted, index % self.body.n),
+            sampling=to_sampling(self.body, wanted),
             adapter=self.route.adapter_digest,
             # Tenants never share prefix blocks, so none can learn another's prompts by timing.
             cache_salt=f"{self.caller.tenant}\x1f{self.body.cache_salt}",
             priority=self.body.priority,
         )
-        return Job(
-            index, request, self.route.forced, tuple(self.body.stop), self.body.include_stop_str_in_output
+        reading = Reading(
+            self.route.model.tokenizer, tuple(self.body.stop), self.body.include_stop_str_in_output
         )
+        return Job(first, request, reading, self.route.forced)
 
     def record(self, record_id: str, prompt: Prompt) -> RequestRecord:
         """The record as it stands if this process dies now."""

@@ -1,7 +1,7 @@
 """What a replica does with a request: pin its adapter, give it to the engine, send its events back.
 
-Who frees what: a request's pin is released when the engine reports its last event, or when adding it fails;
-until then its adapter stays in memory. Knows no HTTP and no Ray.
+Who frees what: a request's pin is released when the engine reports the last event of its last choice, or
+when adding it fails; until then its adapter stays in memory. Knows no HTTP and no Ray.
 """
 
 import asyncio
@@ -17,6 +17,7 @@ from lora.residents import Pin
 from serve.errors import LinkProtocolError
 from serve.kept_adapters import KeptAdapters
 from serve.link import LinkServer
+from serve.open_requests import OpenRequests
 
 FREE_S = 5.0
 """How long the answer to an unload waits for an adapter that no request uses; it takes a step or two."""
@@ -27,7 +28,7 @@ class RequestEngine(Protocol):
 
     async def add(self, request: Request) -> None: ...
 
-    def abort(self, request_id: str) -> None: ...
+    def abort(self, request_id: str, index: int | None = None) -> None: ...
 
     def stats(self) -> EngineStats: ...
 
@@ -48,7 +49,7 @@ class Worker:
         self._residency = residency
         self._inspector = inspector
         self._kept = KeptAdapters(residency)
-        self._pins: dict[str, Pin] = {}
+        self._pins: OpenRequests[Pin] = OpenRequests()
         self._adding: dict[str, asyncio.Task[Any]] = {}
         self._unloads: set[asyncio.Task[int]] = set()
         self.server: LinkServer | None = None
@@ -60,7 +61,8 @@ class Worker:
         self._adding[request.id] = task
         try:
             if request.adapter is not None:
-                self._pins[request.id] = await self._residency.acquire(request.adapter, force=force)
+                pin = await self._residency.acquire(request.adapter, force=force)
+                self._pins.open(request.id, request.sampling.n, pin)
             await self._engine.add(request)
         except asyncio.CancelledError:
             # Only abort() cancels: the engine may have the request already, then its last event ends it.
@@ -73,20 +75,24 @@ class Worker:
         finally:
             del self._adding[request.id]
 
-    def abort(self, request_id: str) -> None:
-        """Stop a request wherever it is: waiting for its adapter, in the queue, in prefill or in decode."""
-        if task := self._adding.get(request_id):
+    def abort(self, request_id: str, index: int | None) -> None:
+        """Stop a request wherever it is: waiting for its adapter, in the queue, in prefill or in decode.
+
+        index: of its choices this one alone, which the engine has begun.
+        """
+        task = self._adding.get(request_id)
+        if task is not None and index is None:
             task.cancel()
         else:
-            self._engine.abort(request_id)
+            self._engine.abort(request_id, index)
 
     def sink(self, events: list[TokenEvent]) -> None:
         """The engine's events of some steps."""
         if self.server is not None:
             self.server.emit(events)
         for event in events:
-            if event.finish is not None:
-                self._release(event.request_id)
+            if event.finish is not None and (pin := self._pins.end_choice(event.request_id)):
+                self._residency.release(pin)
 
     async def call(self, method: str, args: list[Any]) -> Any:
         """Control calls: load, check, unload, pin, keep (all that is pinned), prefetch, adapters."""
@@ -152,7 +158,7 @@ class Worker:
         return {"bytes": task.result() if task.done() else 0, "requests": 0}
 
     def _release(self, request_id: str) -> None:
-        if pin := self._pins.pop(request_id, None):
+        if pin := self._pins.close(request_id):
             self._residency.release(pin)
 
 

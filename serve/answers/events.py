@@ -5,7 +5,7 @@ from __future__ import annotations
 from serve import sse
 from serve.answers.chat import ChatFormat
 from serve.answers.text import TextFormat
-from serve.generation import Piece
+from serve.choice import Piece
 
 Format = ChatFormat | TextFormat
 

@@ -4,7 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from serve.generation import Generation, Piece
+from serve.choice import Piece
+from serve.generation import Generation
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +38,14 @@ def _short(digest: str) -> str:
     return digest.removeprefix("sha256:")[:12]
 
 
-def usage(generations: Iterable[Generation], prompts: int) -> dict[str, Any]:
-    """Tokens of a request: each prompt counts once, however many choices were made of it."""
-    tallies = [generation.tally for generation in generations]
-    choices = max(1, len(tallies) // max(prompts, 1))
-    firsts = tallies[::choices]
+def usage(generations: Iterable[Generation]) -> dict[str, Any]:
+    """Tokens of a request: each prompt once, and all that was generated, handed out or not."""
+    by_prompt = [generation.tallies for generation in generations]
+    firsts = [tallies[0] for tallies in by_prompt]
     prompt_tokens = sum(tally.prompt_tokens for tally in firsts)
-    completion_tokens = sum(tally.completion_tokens for tally in tallies)
+    completion_tokens = sum(
+        tally.completion_tokens + tally.hidden_tokens for tallies in by_prompt for tally in tallies
+    )
     return {
         "prompt_tokens": prompt_tokens,
         "completion_tokens": completion_tokens,

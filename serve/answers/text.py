@@ -6,7 +6,7 @@ from typing import Any
 
 from serve.answers import logprobs
 from serve.answers.shared import Collected, Head
-from serve.generation import Piece
+from serve.choice import Piece
 
 _KIND = "text_completion"
 

@@ -18,11 +18,12 @@ CONNECT_S = 5.0
 
 
 class TokenStream:
-    """The events of one request, in order."""
+    """The events of one request, those of each of its choices in order."""
 
-    def __init__(self, link: "ReplicaLink", request_id: str) -> None:
+    def __init__(self, link: "ReplicaLink", request_id: str, choices: int) -> None:
         self._link = link
         self._request_id = request_id
+        self._left = choices
         self._events: list[TokenEvent] = []
         self._error: Exception | None = None
         self._ended = False
@@ -39,7 +40,7 @@ class TokenStream:
         self._wake.set()
 
     async def take(self) -> list[TokenEvent]:
-        """All events that have gathered, waiting for the first; the last one of a request carries `finish`.
+        """All events that have gathered, waiting for the first; the last one of a choice carries `finish`.
 
         Raises RemoteError when the replica refused the request, ReplicaLost when the connection broke.
         """
@@ -51,10 +52,10 @@ class TokenStream:
         taken, self._events = self._events, []
         return taken
 
-    def abort(self) -> None:
-        """Ask the replica to stop; the last event still comes."""
+    def abort(self, index: int | None = None) -> None:
+        """Ask the replica to stop, one choice or all; the last event of each still comes."""
         if not self._ended:
-            self._link.send(["abort", self._request_id])
+            self._link.send(["abort", self._request_id, index])
 
     def close(self) -> None:
         """Forget the stream; a request still under way is aborted."""
@@ -70,7 +71,8 @@ class TokenStream:
         """An event has come."""
         self._accepted = True
         self._events.append(event)
-        self._ended = event.finish is not None
+        self._left -= event.finish is not None
+        self._ended = self._left == 0
         self._wake.set()
 
     def fail(self, error: Exception) -> None:
@@ -109,7 +111,7 @@ class ReplicaLink(Peer):
         """
         if not self.alive:
             raise ReplicaLost
-        stream = TokenStream(self, request.id)
+        stream = TokenStream(self, request.id, request.sampling.n)
         self._streams[request.id] = stream
         self.send(wire.request_message(request, force))
         return stream

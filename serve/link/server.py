@@ -1,7 +1,7 @@
 """The replica's end of the data plane: takes requests from gateways and sends each its own events.
 
 Who frees what: a request belongs to the connection that added it. When the connection ends, all its
-requests are aborted; when the engine reports the last event of a request, the way to it is forgotten.
+requests are aborted; when the engine reports the last event of its last choice, the way to it is forgotten.
 """
 
 import asyncio
@@ -12,6 +12,7 @@ from engine.records import Request, TokenEvent
 from serve.errors import LinkProtocolError
 from serve.link import wire
 from serve.link.peer import Peer, arguments
+from serve.open_requests import OpenRequests
 
 
 class Handler(Protocol):
@@ -20,8 +21,8 @@ class Handler(Protocol):
     async def add(self, request: Request, *, force: bool) -> None:
         """Take a request; its events go through LinkServer.emit. Raises what refused it."""
 
-    def abort(self, request_id: str) -> None:
-        """Stop a request at any point of its life; unknown ids are ignored."""
+    def abort(self, request_id: str, index: int | None) -> None:
+        """Stop a request, or one of its choices, at any point of its life; unknown ids are ignored."""
 
     async def call(self, method: str, args: list[Any]) -> Any:
         """Answer a control call with plain data. Raises what went wrong."""
@@ -33,7 +34,7 @@ class LinkServer:
     def __init__(self, handler: Handler, token: str) -> None:
         self._handler = handler
         self._token = token
-        self._owners: dict[str, _Connection] = {}
+        self._owners: OpenRequests[_Connection] = OpenRequests()
         self._connections: set[_Connection] = set()
         self._server: asyncio.Server | None = None
 
@@ -55,7 +56,7 @@ class LinkServer:
                 continue
             batches.setdefault(owner, []).append(wire.write_event(event))
             if event.finish is not None:
-                self.disown(event.request_id)
+                self._owners.end_choice(event.request_id)
         for connection, batch in batches.items():
             connection.send(["events", batch])
 
@@ -66,13 +67,13 @@ class LinkServer:
         for connection in list(self._connections):
             await connection.close()
 
-    def own(self, request_id: str, connection: "_Connection") -> None:
+    def own(self, request: Request, connection: "_Connection") -> None:
         """Events of the request go to this connection."""
-        self._owners[request_id] = connection
+        self._owners.open(request.id, request.sampling.n, connection)
 
     def disown(self, request_id: str) -> None:
-        """The request has ended or was refused."""
-        self._owners.pop(request_id, None)
+        """The request was refused."""
+        self._owners.close(request_id)
 
     def enter(self, connection: "_Connection") -> None:
         """A gateway has shown the token."""
@@ -81,10 +82,9 @@ class LinkServer:
     def leave(self, connection: "_Connection") -> None:
         """A connection has ended: its requests are aborted."""
         self._connections.discard(connection)
-        left = [request_id for request_id, owner in self._owners.items() if owner is connection]
-        for request_id in left:
-            self.disown(request_id)
-            self._handler.abort(request_id)
+        for request_id in self._owners.of(connection):
+            self._owners.close(request_id)
+            self._handler.abort(request_id, None)
 
 
 class _Connection(Peer):
@@ -111,7 +111,7 @@ class _Connection(Peer):
                 self._arrived.add(request.id)
                 self._spawn(self._add(request, force))
             case "abort":
-                self._give_up(arguments(message, 1)[0])
+                self._give_up(*arguments(message, 2))
             case "call":
                 number, method, args = arguments(message, 3)
                 self._spawn(self._call(number, method, args))
@@ -136,14 +136,14 @@ class _Connection(Peer):
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _give_up(self, request_id: str) -> None:
+    def _give_up(self, request_id: str, index: int | None) -> None:
         if request_id in self._arrived:
             self._arrived.remove(request_id)
         else:
-            self._handler.abort(request_id)
+            self._handler.abort(request_id, index)
 
     async def _add(self, request: Request, force: bool) -> None:
-        self._server.own(request.id, self)
+        self._server.own(request, self)
         try:
             if request.id not in self._arrived:
                 raise LinkProtocolError("aborted before it was accepted")
@@ -154,7 +154,7 @@ class _Connection(Peer):
             self.send(["refused", request.id, *wire.describe(error)])
             return
         if self.closed.done():
-            self._handler.abort(request.id)
+            self._handler.abort(request.id, None)
         else:
             self.send(["accepted", request.id])
 

@@ -5,7 +5,7 @@ A message is a list whose first item names it; msgpack delimits it. Gateway to r
     ["hello", version, token]
     ["add", id, prompt, sampling, adapter, cache_salt, priority, force]
                                            force: accept an adapter of another base
-    ["abort", id]
+    ["abort", id, index]                   index: of one choice, nil for all
     ["call", number, method, arguments]
     ["ping"]
 

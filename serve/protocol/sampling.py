@@ -108,11 +108,8 @@ class Wanted:
     logprobs: int | None
 
 
-def to_sampling(body: GenerationBody, wanted: Wanted, choice: int) -> SamplingParams:
-    """Parameters of one choice; a given seed is moved on by the choice's index, or all would be equal."""
-    seed = body.seed
-    if seed is not None and choice:
-        seed = (seed + choice + INT64) % (2 * INT64) - INT64
+def to_sampling(body: GenerationBody, wanted: Wanted) -> SamplingParams:
+    """How the engine makes the choices of one prompt."""
     return SamplingParams(
         max_tokens=wanted.max_tokens,
         temperature=body.temperature,
@@ -122,7 +119,8 @@ def to_sampling(body: GenerationBody, wanted: Wanted, choice: int) -> SamplingPa
         presence_penalty=body.presence_penalty,
         frequency_penalty=body.frequency_penalty,
         repetition_penalty=body.repetition_penalty,
-        seed=seed,
+        seed=body.seed,
+        n=body.n,
         stop_token_ids=tuple(body.stop_token_ids),
         ignore_eos=body.ignore_eos,
         min_tokens=min(body.min_tokens, wanted.max_tokens),

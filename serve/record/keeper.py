@@ -13,7 +13,7 @@ from serve.errors import SpoolFull
 from serve.record.spool import SpoolWriter
 
 if TYPE_CHECKING:
-    from serve.generation import Tally
+    from serve.choice import Tally
 
 logger = logging.getLogger(__name__)
 

@@ -11,10 +11,11 @@ from serve import sse
 from serve.answers.events import Events
 from serve.answers.shared import collect, usage
 from serve.caller import read_caller
+from serve.choice import Piece
 from serve.conductor import Performance
 from serve.errors import answer_for
 from serve.gateway import Gateway
-from serve.generation import Piece, merged, start_all
+from serve.generation import merged, start_all
 from serve.protocol.chat import parse_chat
 from serve.protocol.completions import parse_completion
 from serve.web.body import read_object, while_connected
@@ -47,9 +48,7 @@ async def _answer(request: Request, performance: Performance, stream: bool) -> R
         await while_connected(request, start_all(generations))
         return EventStream(_events(performance), performance.headers, performance.close)
     pieces = await while_connected(request, _all_pieces(performance))
-    answer = performance.format.whole(
-        collect(pieces, len(generations)), usage(generations, performance.prompts)
-    )
+    answer = performance.format.whole(collect(pieces, performance.choices), usage(generations))
     return JSONResponse(answer, headers=performance.headers)
 
 
@@ -65,12 +64,12 @@ async def _events(performance: Performance) -> AsyncGenerator[bytes, None]:
     events = Events(shape)
     async with contextlib.aclosing(merged(generations)) as pieces:
         try:
-            for chunk in shape.opening(len(generations)):
+            for chunk in shape.opening(performance.choices):
                 yield sse.event(chunk)
             async for piece in pieces:
                 if part := events.of(piece):
                     yield part
-            ending = map(sse.event, shape.closing(usage(generations, performance.prompts)))
+            ending = map(sse.event, shape.closing(usage(generations)))
             yield b"".join(ending) + sse.DONE
         except Exception as error:  # the status line has gone out: an event is the only way left to say it
             yield sse.event(answer_for(error).body) + sse.DONE

@@ -140,6 +140,32 @@ def test_an_abort_ends_all_choices_also_those_not_begun(steps: int) -> None:
     assert not engine.has_work
 
 
+def test_an_abort_of_one_choice_leaves_the_others() -> None:
+    engine = engine_on(FakeRunner())
+    engine.add(request("r", PROMPT, 20, n=3))
+    assert not engine.abort("r", 0)  # it computes the prompt of all
+    events = [event for _ in range(5) for event in engine.step()]
+    used = engine.stats().blocks_total - engine.stats().blocks_free
+    assert engine.abort("r", 0)
+    assert engine.stats().blocks_total - engine.stats().blocks_free == used - 1
+    assert not engine.abort("r", 0)
+    assert not engine.abort("r", 3)
+    assert not engine.abort("s", 0)
+    found = choices([*events, *run_to_end(engine)["r"]], 3)
+    assert [own[-1].finish for own in found] == ["abort", "length", "length"]
+    assert [tokens(own) for own in found[1:]] == [alone(2), alone(3)]
+    assert all_blocks_are_free(engine)
+
+
+@pytest.mark.parametrize("about", [{"best_of": 3}, {"beam_width": 3, "temperature": 0.0}])
+def test_what_is_told_whole_is_not_ended_in_part(about: dict[str, Any]) -> None:
+    engine = engine_on(FakeRunner())
+    engine.add(request("r", PROMPT, 5, n=2, **about))
+    engine.step()
+    assert not engine.abort("r", 0)
+    assert [own[-1].finish for own in choices(run_to_end(engine)["r"], 2)] == ["length"] * 2
+
+
 def poison() -> int:
     """A token that of four choices of SHORT only the second one makes, before its last."""
     others = {token for seed in (1, 3, 4) for token in alone(seed, prompt=SHORT)}
@@ -174,6 +200,7 @@ def test_best_of_hands_out_the_likeliest_whole() -> None:
     assert [tokens(own) for own in found] == best[:2]
     assert [own[0].score for own in found] == [scored(best[0]), scored(best[1])]
     assert all(len(own) == 1 and own[0].logprobs is None for own in found)
+    assert [own[0].stats.hidden_tokens for own in found if own[0].stats] == [60, 0]
 
 
 def test_best_of_has_logprobs_where_asked_for_and_ranks_errors_last() -> None:

@@ -7,8 +7,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
+from serve.choice import Tally
 from serve.gathered_metrics import Health
-from serve.generation import Tally
 from serve.metrics import MAX_ADAPTERS, Meter, Metrics, ServedAdapters
 
 MANY = 1_000

@@ -12,7 +12,7 @@ from serve.answers.chat import ChatFormat
 from serve.answers.events import Events, Format
 from serve.answers.shared import Head
 from serve.answers.text import TextFormat
-from serve.generation import Piece
+from serve.choice import Piece
 
 HEAD = Head("cmpl-1", 7, 'a "model" with\nodd letters', "b-a")
 

@@ -5,7 +5,7 @@ from serve.answers import logprobs
 from serve.answers.chat import ChatFormat
 from serve.answers.shared import Head, collect, fingerprint
 from serve.answers.text import TextFormat
-from serve.generation import Piece
+from serve.choice import Piece
 
 HEAD = Head("chatcmpl-1", 7, "m", "b-a")
 USAGE = {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3}

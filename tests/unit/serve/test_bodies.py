@@ -198,13 +198,6 @@ def test_deep_json_is_refused_and_harms_nobody() -> None:
         parse_chat(read_json(b'{"a":' * 100_000 + b"1" + b"}" * 100_000))
 
 
-def test_every_choice_has_a_seed_of_its_own() -> None:
-    body = parse_chat(CHAT | {"seed": 2**63 - 1, "n": 3})
-    seeds = [to_sampling(body, Wanted(5, None), choice).seed for choice in range(3)]
-    assert seeds == [2**63 - 1, -(2**63), -(2**63) + 1]
-    to_sampling(body, Wanted(5, None), 2).validate()
-
-
 def test_sampling_reaches_the_engine_unchanged() -> None:
     sent = {
         "temperature": 0.5,
@@ -217,12 +210,15 @@ def test_sampling_reaches_the_engine_unchanged() -> None:
         "stop_token_ids": [3],
         "ignore_eos": True,
         "min_tokens": 9,
+        "seed": 2**63 - 1,
+        "n": 3,
     }
-    params = to_sampling(parse_chat(CHAT | sent), Wanted(4, 2), 0)
+    params = to_sampling(parse_chat(CHAT | sent), Wanted(4, 2))
     params.validate()
     assert (params.temperature, params.top_p, params.top_k, params.min_p) == (0.5, 0.9, 7, 0.1)
     assert (params.max_tokens, params.min_tokens, params.logprobs) == (4, 4, 2)
     assert params.stop_token_ids == (3,)
+    assert (params.seed, params.n) == (2**63 - 1, 3)
     assert params.ignore_eos
 
 

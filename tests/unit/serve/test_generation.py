@@ -8,9 +8,12 @@ from prometheus_client import CollectorRegistry
 from db.rows import RequestRecord
 from engine.records import Request, RequestStats, SamplingParams, TokenEvent, TokenLogprob
 from engine.tokenizer import Tokenizer
+from serve import generation as generation_module
+from serve.answers.shared import usage
+from serve.choice import Piece, Reading
 from serve.errors import GenerationError, RemoteError, ReplicaLost, SpoolFull
 from serve.gathered_metrics import Health
-from serve.generation import Generation, Job, Piece, merged, start_all
+from serve.generation import Generation, Job, merged, start_all
 from serve.link import ReplicaLink
 from serve.metrics import Meter, Metrics, ServedAdapters
 from serve.record.keeper import Keeper
@@ -52,7 +55,7 @@ class Stream:
     ) -> None:
         self.script = list(script)
         self.refusal = refusal
-        self.aborted = 0
+        self.aborted: list[int] = []
         self.closed = False
 
     async def accepted(self) -> None:
@@ -67,9 +70,9 @@ class Stream:
             raise item
         return item
 
-    def abort(self) -> None:
-        self.aborted += 1
-        self.script.append([TokenEvent("r", (), finish="abort", stats=STATS)])
+    def abort(self, index: int) -> None:
+        self.aborted.append(index)
+        self.script.append([TokenEvent("r", (), finish="abort", stats=STATS, index=index)])
 
     def close(self) -> None:
         self.closed = True
@@ -103,14 +106,21 @@ class Stage:
         self.streams: list[Stream] = []
 
     def generation(
-        self, script: Sequence[list[TokenEvent] | Exception], index: int = 0, **options: Any
+        self,
+        script: Sequence[list[TokenEvent] | Exception],
+        first: int = 0,
+        *,
+        n: int = 1,
+        refusal: Exception | None = None,
+        **options: Any,
     ) -> Generation:
-        stream = Stream(script, options.pop("refusal", None))
+        stream = Stream(script, refusal)
         self.streams.append(stream)
         link = cast(ReplicaLink, type("Link", (), {"open": lambda self, request, force: stream})())
-        job = Job(index, Request("r", (1, 2, 3), SamplingParams(9)), **options)
-        entry = self.keeper.entry(self.make_record())
-        return Generation(job, link, cast(Tokenizer, Bytes()), entry, Meter(self.metrics, "m", "a"))
+        reading = Reading(cast(Tokenizer, Bytes()), **options)
+        job = Job(first, Request("r", (1, 2, 3), SamplingParams(9, n=n)), reading)
+        entries = [self.keeper.entry(self.make_record()) for _ in range(n)]
+        return Generation(job, link, entries, Meter(self.metrics, "m", "a"))
 
 
 @pytest.fixture
@@ -137,8 +147,8 @@ async def test_text_ends_at_the_end_token(stage: Stage) -> None:
     pieces = await play(generation)
     assert [piece.text for piece in pieces] == ["ab", "c"]
     assert (pieces[-1].finish, pieces[-1].stop_reason) == ("stop", None)
-    assert generation.tally.completion_tokens == 4
-    assert generation.tally.cached_tokens == 2
+    assert generation.tallies[0].completion_tokens == 4
+    assert generation.tallies[0].cached_tokens == 2
     (record,) = stage.spool.ended
     assert (record.completion, record.finish_reason, record.completion_tokens) == ("abc", "stop", 4)
     assert record.queue_ms == pytest.approx(100)
@@ -152,9 +162,9 @@ async def test_a_stop_string_across_tokens_never_shows(stage: Stage) -> None:
     pieces = await play(generation)
     assert joined(pieces) == "x"
     assert (pieces[-1].finish, pieces[-1].stop_reason) == ("stop", "END")
-    assert generation.tally.completion_tokens == 4
-    assert stage.streams[0].aborted == 1
-    assert generation.tally.cached_tokens == 2
+    assert generation.tallies[0].completion_tokens == 4
+    assert stage.streams[0].aborted == [0]
+    assert generation.tallies[0].cached_tokens == 2
 
 
 async def test_a_stop_string_in_the_same_read_as_the_last_event_waits_for_nothing(stage: Stage) -> None:
@@ -162,7 +172,7 @@ async def test_a_stop_string_in_the_same_read_as_the_last_event_waits_for_nothin
     pieces = await asyncio.wait_for(play(stage.generation(script, stops=("X",))), 5)
     assert joined(pieces) == "a"
     assert pieces[-1].finish == "stop"
-    assert stage.streams[0].aborted == 0
+    assert stage.streams[0].aborted == []
 
 
 async def test_held_text_is_flushed_at_the_length_limit(stage: Stage) -> None:
@@ -285,3 +295,96 @@ async def test_metrics_carry_the_adapter(stage: Stage) -> None:
     assert sample("vllm:inter_token_latency_seconds_count") == 2
     assert sample("vllm:request_generation_tokens_sum") == 3
     assert sample("vllm:request_queue_time_seconds_sum") == pytest.approx(0.1)
+
+
+def of(index: int, text: str, **changes: Any) -> TokenEvent:
+    return tokens(text, index=index, **changes)
+
+
+async def test_choices_of_a_prompt_are_read_apart(stage: Stage) -> None:
+    script = [
+        [of(0, "a"), of(1, "x"), of(0, "b")],
+        [of(1, "y", finish="length", stats=STATS), of(0, "c")],
+        [of(0, "d", finish="length", stats=STATS)],
+    ]
+    pieces = await play(stage.generation(script, 4, n=2))
+    assert [(piece.index, piece.text, piece.finish) for piece in pieces] == [
+        (4, "ab", None),
+        (5, "x", None),
+        (5, "y", "length"),
+        (4, "c", None),
+        (4, "d", "length"),
+    ]
+    assert [record.completion for record in stage.spool.ended] == ["xy", "abcd"]
+    assert [len(piece.token_ids) for piece in pieces] == [2, 1, 1, 1, 1]
+
+
+async def test_a_stop_string_ends_its_own_choice_alone(stage: Stage) -> None:
+    stopped = TokenEvent("r", (), finish="abort", stats=STATS, index=1)
+    script = [
+        [of(0, "a"), of(1, "bXc")],
+        [of(1, "late"), of(0, "d")],
+        [of(0, "e"), stopped],
+        [of(0, "f", finish="length", stats=STATS)],
+    ]
+    generation = stage.generation(script, n=2, stops=("X",))
+    pieces = await play(generation)
+    assert [(piece.index, piece.text, piece.finish) for piece in pieces] == [
+        (0, "a", None),
+        (0, "d", None),
+        (0, "e", None),
+        (1, "b", "stop"),
+        (0, "f", "length"),
+    ]
+    assert stage.streams[0].aborted == [1]
+    assert [tally.completion_tokens for tally in generation.tallies] == [4, 2]
+    assert [record.finish_reason for record in stage.spool.ended] == ["stop", "length"]
+
+
+@pytest.mark.parametrize("ending", [ReplicaLost(), None])
+async def test_a_whole_text_is_handed_out_also_where_its_account_never_comes(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, ending: Exception | None
+) -> None:
+    monkeypatch.setattr(generation_module, "SETTLE_S", 0.01)
+    generation = stage.generation([[tokens("aX")]], stops=("X",))
+    await start_all([generation])
+    stream = stage.streams[0]
+    monkeypatch.setattr(stream, "abort", lambda index: stream.script.extend([ending] if ending else []))
+    pieces = [piece async for piece in merged([generation])]
+    assert [(piece.text, piece.finish) for piece in pieces] == [("a", "stop")]
+    assert generation.tallies[0].cached_tokens == 0
+
+
+async def test_what_was_whole_when_its_replica_was_lost_is_handed_out_and_the_rest_fails(
+    stage: Stage,
+) -> None:
+    generation = stage.generation([[of(0, "aX"), of(1, "b")], ReplicaLost()], n=2, stops=("X",))
+    await start_all([generation])
+    pieces = merged([generation])
+    came = [await anext(pieces), await anext(pieces)]
+    with pytest.raises(ReplicaLost):
+        await anext(pieces)
+    assert [(piece.text, piece.finish) for piece in came] == [("b", None), ("a", "stop")]
+    assert [record.finish_reason for record in stage.spool.ended] == ["stop", "error"]
+
+
+async def test_log_probabilities_of_the_prompt_come_with_the_first_piece(stage: Stage) -> None:
+    of_prompt = (TokenLogprob(2, -0.5), TokenLogprob(3, -0.25))
+    script = [[of(0, "a", prompt_logprobs=of_prompt), of(1, "b")], [of(0, "c", finish="length")]]
+    pieces = stage.generation([*script, [of(1, "d", finish="length")]], n=2)
+    assert [piece.prompt_logprobs for piece in await play(pieces)] == [of_prompt, None, None, None]
+
+
+async def test_usage_counts_a_prompt_once_and_all_that_was_generated(stage: Stage) -> None:
+    hiding = RequestStats(3, 2, 1, 0, 0.1, 0.2, 0.3, hidden_tokens=7)
+    script = [[of(0, "ab", finish="length", stats=hiding), of(1, "c", finish="length", stats=STATS)]]
+    first = stage.generation(script, n=2)
+    second = stage.generation([[tokens("d", finish="length", stats=STATS)]], 2)
+    await play(first)
+    await play(second)
+    assert usage([first, second]) == {
+        "prompt_tokens": 6,
+        "completion_tokens": 2 + 7 + 1 + 1,
+        "total_tokens": 6 + 11,
+        "prompt_tokens_details": {"cached_tokens": 4},
+    }

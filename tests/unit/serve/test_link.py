@@ -20,6 +20,7 @@ class Fake:
     def __init__(self) -> None:
         self.added: list[str] = []
         self.aborted: list[str] = []
+        self.stopped: list[tuple[str, int]] = []
         self.refusal: Exception | None = None
         self.gate = asyncio.Event()
         self.gate.set()
@@ -30,8 +31,11 @@ class Fake:
             raise self.refusal
         self.added.append(request.id)
 
-    def abort(self, request_id: str) -> None:
-        self.aborted.append(request_id)
+    def abort(self, request_id: str, index: int | None) -> None:
+        if index is None:
+            self.aborted.append(request_id)
+        else:
+            self.stopped.append((request_id, index))
 
     async def call(self, method: str, args: list[Any]) -> Any:
         if method == "fail":
@@ -59,8 +63,8 @@ async def pair() -> AsyncIterator[Pair]:
     await made.server.close()
 
 
-def request(name: str) -> Request:
-    return Request(name, (1, 2), SamplingParams(5))
+def request(name: str, n: int = 1) -> Request:
+    return Request(name, (1, 2), SamplingParams(5, n=n))
 
 
 async def until(check: Any) -> None:
@@ -181,6 +185,35 @@ async def test_closing_a_stream_aborts_what_is_not_finished(pair: Pair) -> None:
     assert pair.replica.aborted == ["a"]
     assert link.in_flight == 0
     await link.close()
+
+
+async def test_a_request_is_open_until_all_of_its_choices_have_ended(pair: Pair) -> None:
+    link = await pair.link()
+    stream = link.open(request("a", n=3))
+    await stream.accepted()
+    pair.server.emit([TokenEvent("a", (1,), finish="stop", index=2), TokenEvent("a", (2,), index=1)])
+    assert [event.index for event in await stream.take()] == [2, 1]
+    stream.abort(1)
+    await until(lambda: pair.replica.stopped)
+    assert pair.replica.stopped == [("a", 1)]
+    pair.server.emit([TokenEvent("a", (), finish="abort", index=1)])
+    pair.server.emit([TokenEvent("a", (3,), finish="length", index=0)])
+    taken = await stream.take()
+    taken += await stream.take() if len(taken) == 1 else []
+    assert [event.finish for event in taken] == ["abort", "length"]
+    stream.close()
+    await link.call("after", "it")
+    assert pair.replica.aborted == []
+    await link.close()
+
+
+async def test_the_loss_of_a_gateway_aborts_choices_that_have_not_ended(pair: Pair) -> None:
+    link = await pair.link()
+    await link.open(request("a", n=2)).accepted()
+    pair.server.emit([TokenEvent("a", (1,), finish="stop", index=0)])
+    await link.close()
+    await until(lambda: pair.replica.aborted)
+    assert pair.replica.aborted == ["a"]
 
 
 async def test_control_calls_are_answered_or_fail_by_name(pair: Pair) -> None:

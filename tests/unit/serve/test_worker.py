@@ -18,7 +18,7 @@ class Engine(FakeEngine):
     def __init__(self) -> None:
         super().__init__()
         self.requests: list[str] = []
-        self.aborted: list[str] = []
+        self.aborted: list[str | tuple[str, int]] = []
         self.refusal: Exception | None = None
         self.stuck = False
 
@@ -29,8 +29,8 @@ class Engine(FakeEngine):
             raise self.refusal
         self.requests.append(request.id)
 
-    def abort(self, request_id: str) -> None:
-        self.aborted.append(request_id)
+    def abort(self, request_id: str, index: int | None = None) -> None:
+        self.aborted.append(request_id if index is None else (request_id, index))
 
     def stats(self) -> EngineStats:
         return EngineStats()
@@ -56,8 +56,8 @@ class Bench:
         return {item.digest: item.pins for item in self.residency.snapshot() if item.pins}
 
 
-def request(name: str, adapter: str | None = DIGEST) -> Request:
-    return Request(name, (1,), SamplingParams(1), adapter)
+def request(name: str, adapter: str | None = DIGEST, n: int = 1) -> Request:
+    return Request(name, (1,), SamplingParams(1, n=n), adapter)
 
 
 async def test_an_adapter_is_pinned_until_the_last_event() -> None:
@@ -69,6 +69,31 @@ async def test_an_adapter_is_pinned_until_the_last_event() -> None:
     assert bench.pins() == {DIGEST: 1}
     bench.worker.sink([TokenEvent("a", (2,), finish="length")])
     assert bench.pins() == {}
+    await bench.residency.close()
+
+
+async def test_an_adapter_is_pinned_until_the_last_choice_has_ended() -> None:
+    bench = Bench()
+    await bench.worker.add(request("a", n=3), force=False)
+    for index in (2, 0):
+        bench.worker.sink([TokenEvent("a", (), finish="abort", index=index)])
+        assert bench.pins() == {DIGEST: 1}
+    bench.worker.sink([TokenEvent("a", (1,), index=1), TokenEvent("a", (2,), finish="length", index=1)])
+    assert bench.pins() == {}
+    await bench.residency.close()
+
+
+async def test_an_abort_of_one_choice_leaves_a_request_that_the_engine_is_taking() -> None:
+    bench = Bench()
+    bench.engine.stuck = True
+    adding = asyncio.create_task(bench.worker.add(request("a", n=2), force=False))
+    await asyncio.sleep(0.05)
+    bench.worker.abort("a", 1)
+    await asyncio.sleep(0.05)
+    assert (bench.engine.aborted, adding.done()) == ([("a", 1)], False)
+    bench.worker.abort("a", None)
+    with pytest.raises(LinkProtocolError):
+        await adding
     await bench.residency.close()
 
 
@@ -86,7 +111,7 @@ async def test_an_abort_reaches_a_request_that_waits_for_memory() -> None:
     await bench.worker.add(request("running"), force=False)
     waiting = asyncio.create_task(bench.worker.add(request("waiting", "sha256:" + "e" * 64), force=False))
     await asyncio.sleep(0.05)
-    bench.worker.abort("waiting")
+    bench.worker.abort("waiting", None)
     with pytest.raises(LinkProtocolError, match="aborted"):
         await waiting
     assert bench.pins() == {DIGEST: 1}
@@ -99,7 +124,7 @@ async def test_an_abort_reaches_a_request_that_the_engine_is_taking() -> None:
     bench.engine.stuck = True
     adding = asyncio.create_task(bench.worker.add(request("a"), force=False))
     await asyncio.sleep(0.05)
-    bench.worker.abort("a")
+    bench.worker.abort("a", None)
     with pytest.raises(LinkProtocolError):
         await adding
     assert bench.engine.aborted == ["a"]
@@ -110,9 +135,10 @@ async def test_an_abort_reaches_a_request_that_the_engine_is_taking() -> None:
 async def test_an_abort_of_a_running_or_unknown_request_goes_to_the_engine() -> None:
     bench = Bench()
     await bench.worker.add(request("a", None), force=False)
-    bench.worker.abort("a")
-    bench.worker.abort("nobody")
-    assert bench.engine.aborted == ["a", "nobody"]
+    bench.worker.abort("a", None)
+    bench.worker.abort("nobody", None)
+    bench.worker.abort("a", 2)
+    assert bench.engine.aborted == ["a", "nobody", ("a", 2)]
     await bench.residency.close()
 
 
