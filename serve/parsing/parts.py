@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from secrets import token_hex
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +55,10 @@ class OutputParser(Protocol):
     like a call and is none comes out as content.
     """
 
-    markers: ClassVar[tuple[str, ...]]
-    """Special tokens that must stay visible in the text."""
+    @property
+    def markers(self) -> tuple[str, ...]:
+        """Marks that must stay visible in the text, also where they are special tokens."""
+        ...
 
     def push(self, text: str) -> list[Part]:
         """The parts that are certain now; text that may still turn out to be a mark is held back."""
