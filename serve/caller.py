@@ -22,7 +22,6 @@ class Caller:
     conversation: str | None = None
     parent: str | None = None
     source: Source = "traffic"
-    sent_id: str | None = None
 
     def with_parent(self, value: str | None, param: str) -> "Caller":
         """Name the origin, unless one is named already. Raises InvalidField for what is no request's id."""
@@ -42,7 +41,6 @@ def read_caller(headers: Mapping[str, str], tenant: str) -> Caller:
         user=_header(headers, "x-noria-user"),
         conversation=_header(headers, "x-noria-conversation"),
         source=_source(_header(headers, "x-noria-source")),
-        sent_id=_header(headers, "x-request-id"),
     )
     return caller.with_parent(_header(headers, "x-noria-parent"), "x-noria-parent")
 

@@ -9,6 +9,9 @@ ServeError
 │   ├── BrokenTemplate            an adapter's chat template does not compile
 │   └── ContextTooLong            the prompt leaves no room for an answer
 ├── BodyTooLarge
+├── HeadersTooLarge
+├── UnknownPath                   no route has this path
+├── MethodNotAllowed              the path has no route for this method
 ├── Unauthorized                  no valid API key
 ├── Forbidden                     not the admin key
 ├── UnknownModel                  neither adapter, endpoint nor base model
@@ -93,6 +96,29 @@ class BodyTooLarge(ServeError):
 
     def __init__(self, allowed: int) -> None:
         super().__init__(f"the request body is larger than the {allowed} bytes allowed")
+
+
+class HeadersTooLarge(ServeError):
+    """More bytes than the headers of a request may have."""
+
+    def __init__(self, got: int, allowed: int) -> None:
+        super().__init__(f"the request's headers have {got} bytes; at most {allowed} are allowed")
+
+
+class UnknownPath(ServeError):
+    """No route has this path."""
+
+    def __init__(self, method: str, path: str) -> None:
+        super().__init__(f"Not Found: {method} {brief(path, quote=False)}")
+
+
+class MethodNotAllowed(ServeError):
+    """The path has a route, but not for this method."""
+
+    def __init__(self, method: str, path: str, allowed: str) -> None:
+        super().__init__(
+            f"Method Not Allowed: {method} {brief(path, quote=False)}; allowed: {allowed or 'none'}"
+        )
 
 
 class Unauthorized(ServeError):
@@ -228,7 +254,7 @@ def _busy(code: str, status: int = 503) -> Row:
     return Row(status, "rate_limit_error" if status == 429 else "server_error", code, retry_after_s=1)
 
 
-_INTERNAL = Row(500, "server_error", "internal_error", shown=False)
+INTERNAL = Row(500, "server_error", "internal_error", shown=False)
 
 TABLE: dict[type[Exception], Row] = {
     InvalidBody: _bad("invalid_body"),
@@ -238,6 +264,9 @@ TABLE: dict[type[Exception], Row] = {
     BrokenTemplate: _bad("invalid_chat_template"),
     ContextTooLong: _bad("context_length_exceeded"),
     BodyTooLarge: _bad("body_too_large", 413),
+    HeadersTooLarge: _bad("headers_too_large", 431),
+    UnknownPath: _bad("not_found", 404),
+    MethodNotAllowed: _bad("method_not_allowed", 405),
     Unauthorized: Row(401, "authentication_error", "invalid_api_key"),
     Forbidden: Row(403, "permission_error", "admin_key_required"),
     UnknownModel: _bad("model_not_found", 404),
@@ -250,27 +279,27 @@ TABLE: dict[type[Exception], Row] = {
     GenerationError: Row(500, "server_error", "generation_failed"),
     RegistryUnavailable: _busy("database_unavailable"),
     SpoolFull: _busy("record_refused"),
-    LinkProtocolError: _INTERNAL,
-    PortTaken: _INTERNAL,
-    NotHealthy: _INTERNAL,
-    engine.errors.InvalidConfig: _INTERNAL,
+    LinkProtocolError: INTERNAL,
+    PortTaken: INTERNAL,
+    NotHealthy: INTERNAL,
+    engine.errors.InvalidConfig: INTERNAL,
     engine.errors.InvalidParameter: _bad("invalid_value"),
     engine.errors.PromptTooLong: _bad("context_length_exceeded"),
     engine.errors.TooLargeForPool: _bad("context_length_exceeded"),
     engine.errors.QueueFull: _busy("queue_full", 429),
-    engine.errors.DuplicateRequest: _INTERNAL,
+    engine.errors.DuplicateRequest: INTERNAL,
     engine.errors.UnknownAdapter: _busy("adapter_unavailable"),
     engine.errors.NoAdapterSlots: _bad("no_adapter_slots"),
     engine.errors.AdapterInUse: _bad("adapter_in_use", 409),
     engine.errors.AdapterTooLarge: _bad("rank_too_large"),
     engine.errors.AdapterMismatch: _bad("adapter_mismatch"),
-    engine.errors.ModelError: _INTERNAL,
+    engine.errors.ModelError: INTERNAL,
     engine.errors.NoChatTemplate: _bad("no_chat_template"),
     engine.errors.BadTemplateInput: _bad("invalid_value"),
-    engine.errors.EngineBusy: _INTERNAL,
+    engine.errors.EngineBusy: INTERNAL,
     engine.errors.GenerationFailed: Row(500, "server_error", "generation_failed"),
     engine.errors.EngineClosed: _busy("replica_stopping"),
-    engine.errors.IntegrityError: _INTERNAL,
+    engine.errors.IntegrityError: INTERNAL,
     MemoryError: _busy("out_of_memory"),
     lora.errors.AdapterPathRefused: _bad("path_not_allowed"),
     lora.errors.AdapterNotFound: _bad("adapter_not_found", 404),
@@ -291,14 +320,14 @@ TABLE: dict[type[Exception], Row] = {
     lora.errors.BaseLacksTensor: _bad("base_lacks_tensor"),
     lora.errors.IdenticalToBase: _bad("identical_to_base"),
     lora.errors.SelfCheckFailed: Row(500, "server_error", "self_check_failed"),
-    lora.errors.InvalidStore: _INTERNAL,
+    lora.errors.InvalidStore: INTERNAL,
     lora.errors.StoreUnavailable: _busy("store_unavailable"),
-    lora.errors.InvalidDigest: _INTERNAL,
+    lora.errors.InvalidDigest: INTERNAL,
     lora.errors.NotInStore: _busy("adapter_unavailable"),
     lora.errors.DamagedCopy: _busy("adapter_unavailable"),
     lora.errors.AdapterOverBudget: _bad("adapter_too_large"),
     lora.errors.PinsFillBudget: _bad("pins_fill_memory", 409),
-    lora.errors.StopsUnusable: _INTERNAL,
+    lora.errors.StopsUnusable: INTERNAL,
     lora.errors.ResidencyClosed: _busy("replica_stopping"),
     db.errors.DatabaseAway: _busy("database_unavailable"),
     db.errors.NotFound: _bad("not_found", 404),
@@ -306,9 +335,9 @@ TABLE: dict[type[Exception], Row] = {
     db.errors.InvalidValue: _bad("invalid_value"),
     db.errors.IllegalTransition: _bad("illegal_transition", 409),
     db.errors.GateClosed: _bad("gate_closed", 409),
-    db.errors.EmptySnapshot: _INTERNAL,
-    db.errors.EmbeddedServerError: _INTERNAL,
-    db.errors.MigrationError: _INTERNAL,
+    db.errors.EmptySnapshot: INTERNAL,
+    db.errors.EmbeddedServerError: INTERNAL,
+    db.errors.MigrationError: INTERNAL,
 }
 
 
@@ -323,9 +352,9 @@ class ErrorAnswer:
 
 def answer_for(error: Exception) -> ErrorAnswer:
     """The answer to any exception; one that the table does not know is an internal error without its text."""
-    row = row_for(type(error)) or _INTERNAL
+    row = row_for(type(error)) or INTERNAL
     if isinstance(error, RemoteError):
-        row = _BY_NAME.get(error.kind, _INTERNAL)
+        row = _BY_NAME.get(error.kind, INTERNAL)
     message = str(error) if row.shown else "internal error"
     detail = {"message": message, "type": row.type, "param": getattr(error, "param", None), "code": row.code}
     headers = {"retry-after": str(row.retry_after_s)} if row.retry_after_s else {}

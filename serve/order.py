@@ -106,7 +106,6 @@ class Order:
     def headers(self, ids: list[str]) -> dict[str, str]:
         """Response headers that say who answers; `ids` are those of the choices' records."""
         headers = {
-            "x-request-id": _printable(self.caller.sent_id or self.caller.id),
             "x-noria-request-id": self.caller.id,
             "x-noria-adapter": _printable(self.route.adapter_id or "base"),
             "x-noria-variant": self.route.variant,

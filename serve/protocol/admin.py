@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field, StringConstraints, field_validator, model_validator
 
@@ -22,6 +22,8 @@ class LoadAdapterBody(Body):
 
     pinned: keep it resident on every replica (SGLang's clients send it). lora_int_id means nothing.
     """
+
+    neutral: ClassVar[Mapping[str, tuple[Any, ...]]] = {"is_3d_lora_weight": (False,)}
 
     lora_name: AdapterName
     lora_path: Annotated[str, StringConstraints(min_length=1, max_length=4096)]
@@ -98,17 +100,17 @@ class FeedbackBody(Body):
 
 def parse_load(body: Mapping[str, Any]) -> LoadAdapterBody:
     """Raises UnsupportedParameter, UnknownParameter or InvalidField."""
-    return parse(LoadAdapterBody, body, {"is_3d_lora_weight": (False,)})
+    return parse(LoadAdapterBody, body)
 
 
 def parse_unload(body: Mapping[str, Any]) -> UnloadAdapterBody:
     """Raises UnknownParameter or InvalidField."""
-    return parse(UnloadAdapterBody, body, {})
+    return parse(UnloadAdapterBody, body)
 
 
 def parse_query(parameters: Mapping[str, str]) -> AdapterQuery:
     """Raises UnknownParameter or InvalidField."""
-    return parse(AdapterQuery, parameters, {})
+    return parse(AdapterQuery, parameters)
 
 
 def check_id(adapter_id: str) -> str:
@@ -120,4 +122,4 @@ def check_id(adapter_id: str) -> str:
 
 def parse_feedback(body: Mapping[str, Any]) -> FeedbackBody:
     """Raises UnknownParameter or InvalidField."""
-    return parse(FeedbackBody, body, {})
+    return parse(FeedbackBody, body)

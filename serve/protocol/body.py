@@ -5,7 +5,7 @@ Nothing is ignored: a parameter that is not served is refused by its name. null 
 
 import json
 from collections.abc import Mapping
-from typing import Any, NoReturn, TypeVar
+from typing import Any, ClassVar, NoReturn, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -13,7 +13,13 @@ from serve.errors import InvalidBody, InvalidField, UnknownParameter, Unsupporte
 
 
 class Body(BaseModel):
-    """Base of all request bodies: no coercion of types, no NaN, no unknown names."""
+    """Base of all request bodies: no coercion of types, no NaN, no unknown names.
+
+    neutral: parameters of the public APIs that are not served, each with the values that change nothing and
+    therefore pass.
+    """
+
+    neutral: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
 
     model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, frozen=True)
 
@@ -46,13 +52,10 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a JSON number")
 
 
-def parse(kind: type[Model], body: Mapping[str, Any], neutral: Mapping[str, tuple[Any, ...]]) -> Model:
-    """Check a body against its model.
-
-    neutral: parameters of the public APIs that are not served, each with the values that change nothing
-    and therefore pass. Raises UnsupportedParameter, UnknownParameter or InvalidField.
-    """
+def parse(kind: type[Model], body: Mapping[str, Any]) -> Model:
+    """Check a body against its model. Raises UnsupportedParameter, UnknownParameter or InvalidField."""
     kept: dict[str, Any] = {}
+    neutral = kind.neutral
     for name, value in body.items():
         if value is None:
             continue

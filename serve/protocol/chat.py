@@ -1,7 +1,7 @@
 """Body of POST /v1/chat/completions."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
@@ -80,6 +80,8 @@ MetadataText = Annotated[str, StringConstraints(max_length=512)]
 class ChatBody(GenerationBody):
     """A conversation to go on with. `max_tokens` is the older name of `max_completion_tokens`."""
 
+    neutral: ClassVar[Mapping[str, tuple[Any, ...]]] = _NEUTRAL
+
     messages: list[Message] = Field(min_length=1, max_length=4096)
     max_tokens: int | None = Field(default=None, ge=1, lt=INT64)
     max_completion_tokens: int | None = Field(default=None, ge=1, lt=INT64)
@@ -112,4 +114,4 @@ class ChatBody(GenerationBody):
 
 def parse_chat(body: Mapping[str, Any]) -> ChatBody:
     """Raises UnsupportedParameter, UnknownParameter or InvalidField."""
-    return parse(ChatBody, body, _NEUTRAL)
+    return parse(ChatBody, body)

@@ -1,7 +1,7 @@
 """Body of POST /v1/completions."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, field_validator, model_validator
 
@@ -12,16 +12,20 @@ MAX_PROMPTS = 64
 _NEUTRAL: dict[str, tuple[Any, ...]] = NEUTRAL | {"add_special_tokens": (True,), "suffix": ("",)}
 
 Prompt = str | list[int]
+_Ids = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
+_Prompts = str | _Ids | Annotated[list[str | _Ids], Field(min_length=1, max_length=MAX_PROMPTS)]
 
 
 class CompletionBody(GenerationBody):
     """One or more prompts, each as text or as token ids."""
 
-    prompt: Annotated[Any, Field()]
+    neutral: ClassVar[Mapping[str, tuple[Any, ...]]] = _NEUTRAL
+
+    prompt: Any
     max_tokens: int = Field(default=16, ge=1, lt=INT64)
     logprobs: int | None = Field(default=None, ge=0, le=20)
 
-    @field_validator("prompt", mode="before")
+    @field_validator("prompt", mode="before", json_schema_input_type=_Prompts)
     @classmethod
     def _prompts(cls, value: object) -> list[Prompt]:
         """Every form of `prompt` becomes a list of texts or lists of token ids."""
@@ -61,4 +65,4 @@ def _is_ids(value: object) -> bool:
 
 def parse_completion(body: Mapping[str, Any]) -> CompletionBody:
     """Raises UnsupportedParameter, UnknownParameter or InvalidField."""
-    return parse(CompletionBody, body, _NEUTRAL)
+    return parse(CompletionBody, body)

@@ -14,6 +14,7 @@ INT64 = 1 << 63
 
 StopText = Annotated[str, StringConstraints(min_length=1, max_length=512)]
 Name = Annotated[str, StringConstraints(min_length=1, max_length=256)]
+_Stops = StopText | Annotated[list[StopText], Field(max_length=MAX_STOPS)]
 UserKey = Annotated[str, StringConstraints(min_length=1, max_length=512)]
 
 # Parameters of the OpenAI and vLLM APIs that are not served, each with the values that mean "off".
@@ -84,7 +85,7 @@ class GenerationBody(Body):
     user: UserKey | None = None
     safety_identifier: UserKey | None = None
 
-    @field_validator("stop", mode="before")
+    @field_validator("stop", mode="before", json_schema_input_type=_Stops)
     @classmethod
     def _one_or_many(cls, value: object) -> object:
         return [value] if isinstance(value, str) else value

@@ -1,7 +1,7 @@
 """Bodies of POST /tokenize and POST /detokenize, as vLLM has them."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, field_validator, model_validator
 
@@ -23,6 +23,8 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
 
 class TokenizeBody(Body):
     """A text, or the messages of a conversation, to be turned into the ids that the model would read."""
+
+    neutral: ClassVar[Mapping[str, tuple[Any, ...]]] = _NEUTRAL
 
     model: str = Field(description="Whose tokenizer and chat template: an adapter, endpoint or base model.")
     prompt: str | None = Field(default=None, description="A plain text; this or messages.")
@@ -67,9 +69,9 @@ class DetokenizeBody(Body):
 
 def parse_tokenize(body: Mapping[str, Any]) -> TokenizeBody:
     """Raises UnsupportedParameter, UnknownParameter or InvalidField."""
-    return parse(TokenizeBody, body, _NEUTRAL)
+    return parse(TokenizeBody, body)
 
 
 def parse_detokenize(body: Mapping[str, Any]) -> DetokenizeBody:
     """Raises UnknownParameter or InvalidField."""
-    return parse(DetokenizeBody, body, {})
+    return parse(DetokenizeBody, body)

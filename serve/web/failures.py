@@ -8,7 +8,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from serve.errors import ErrorAnswer, answer_for
+from serve.errors import ErrorAnswer, InvalidBody, MethodNotAllowed, ServeError, UnknownPath, answer_for
 
 logger = logging.getLogger(__name__)
 
@@ -54,9 +54,19 @@ def respond(answer: ErrorAnswer) -> Response:
 
 
 async def on_http_exception(request: Request, error: Exception) -> Response:
-    """Unknown paths and methods, in our shape."""
+    """What the routing and the parser of forms refuse, in our shape."""
     assert isinstance(error, HTTPException)
-    code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "invalid_request")
-    message = f"{error.detail}: {request.method} {request.url.path}"
-    detail = {"message": message, "type": "invalid_request_error", "param": None, "code": code}
-    return JSONResponse({"error": detail}, error.status_code, dict(error.headers or {}))
+    headers = dict(error.headers or {})
+    answer = answer_for(_ours(request, error, headers.get("allow", "")))
+    return JSONResponse(answer.body, answer.status, answer.headers | headers)
+
+
+def _ours(request: Request, error: HTTPException, allowed: str) -> ServeError:
+    method, path = request.method, request.url.path
+    match error.status_code:
+        case 404:
+            return UnknownPath(method, path)
+        case 405:
+            return MethodNotAllowed(method, path, allowed)
+        case _:
+            return InvalidBody(error.detail)

@@ -7,17 +7,30 @@ from fastapi import APIRouter
 from starlette.requests import Request
 
 from db.rows import FeedbackRecord
+from serve.answers.schema_admin import Feedback
 from serve.caller import read_caller
+from serve.errors import SpoolFull
 from serve.gateway import Gateway
-from serve.protocol.admin import parse_feedback
+from serve.protocol.admin import FeedbackBody, parse_feedback
 from serve.web.body import read_object
+from serve.web.described import JSON, Description
+
+_FEEDBACK = Description(
+    summary="One act of feedback on one answer.",
+    tag="feedback",
+    body=FeedbackBody,
+    status=202,
+    answer={JSON: Feedback},
+    errors=(SpoolFull,),
+    caller=True,
+)
 
 
 def router(gateway: Gateway) -> APIRouter:
     """The one route."""
     routes = APIRouter()
 
-    @routes.post("/v1/feedback", status_code=202)
+    @routes.post("/v1/feedback", status_code=202, openapi_extra=_FEEDBACK.extra)
     async def feedback(request: Request) -> dict[str, Any]:
         caller = read_caller(request.headers, gateway.doorkeeper.tenant(request.headers))
         body = parse_feedback(await read_object(request, gateway.config.max_body_bytes))

@@ -7,8 +7,11 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from engine.errors import NoChatTemplate
 from serve import sse
 from serve.answers.events import Events
+from serve.answers.schema_chat import ChatCompletion, ChatCompletionChunk
+from serve.answers.schema_text import Completion, CompletionChunk
 from serve.answers.shared import collect, usage
 from serve.caller import read_caller
 from serve.choice import Piece
@@ -16,23 +19,43 @@ from serve.conductor import Performance
 from serve.errors import answer_for
 from serve.gateway import Gateway
 from serve.generation import merged, start_all
-from serve.protocol.chat import parse_chat
-from serve.protocol.completions import parse_completion
+from serve.protocol.chat import ChatBody, parse_chat
+from serve.protocol.completions import CompletionBody, parse_completion
 from serve.web.body import read_object, while_connected
+from serve.web.described import EVENTS, JSON, MODEL, WHO, Description
 from serve.web.stream import EventStream
+
+_CHAT = Description(
+    summary="Go on with a conversation.",
+    tag="chat",
+    body=ChatBody,
+    answer={JSON: ChatCompletion, EVENTS: ChatCompletionChunk},
+    errors=(*MODEL, NoChatTemplate),
+    caller=True,
+    headers=WHO,
+)
+_COMPLETION = Description(
+    summary="Go on with one or more texts.",
+    tag="completions",
+    body=CompletionBody,
+    answer={JSON: Completion, EVENTS: CompletionChunk},
+    errors=MODEL,
+    caller=True,
+    headers=WHO,
+)
 
 
 def router(gateway: Gateway) -> APIRouter:
     """The two routes of one gateway."""
     routes = APIRouter()
 
-    @routes.post("/v1/chat/completions")
+    @routes.post("/v1/chat/completions", openapi_extra=_CHAT.extra)
     async def chat(request: Request) -> Response:
         caller = read_caller(request.headers, gateway.doorkeeper.tenant(request.headers))
         body = parse_chat(await read_object(request, gateway.config.max_body_bytes))
         return await _answer(request, await gateway.conductor.chat(body, caller), body.stream)
 
-    @routes.post("/v1/completions")
+    @routes.post("/v1/completions", openapi_extra=_COMPLETION.extra)
     async def complete(request: Request) -> Response:
         caller = read_caller(request.headers, gateway.doorkeeper.tenant(request.headers))
         body = parse_completion(await read_object(request, gateway.config.max_body_bytes))

@@ -6,22 +6,31 @@ from fastapi import APIRouter
 from starlette.requests import Request
 
 from engine.config import EngineConfig
+from serve.answers.schema_admin import Model, ModelList
 from serve.errors import UnknownModel
 from serve.gateway import Gateway
+from serve.web.described import JSON, Description
 
-READ = ["GET", "HEAD"]
+_LIST = Description(summary="Every name that `model` may be.", tag="models", answer={JSON: ModelList})
+_ONE = Description(
+    summary="One name that `model` may be.",
+    tag="models",
+    path={"name": "A base model, an endpoint or an adapter."},
+    answer={JSON: Model},
+    errors=(UnknownModel,),
+)
 
 
 def router(gateway: Gateway) -> APIRouter:
     """The routes that list what `model` may be."""
     routes = APIRouter()
 
-    @routes.api_route("/v1/models", methods=READ)
+    @routes.get("/v1/models", openapi_extra=_LIST.extra)
     async def models(request: Request) -> dict[str, Any]:
         gateway.doorkeeper.tenant(request.headers)
         return {"object": "list", "data": _cards(gateway)}
 
-    @routes.api_route("/v1/models/{name:path}", methods=READ)
+    @routes.get("/v1/models/{name:path}", openapi_extra=_ONE.extra)
     async def model(name: str, request: Request) -> dict[str, Any]:
         gateway.doorkeeper.tenant(request.headers)
         for card in _cards(gateway):

@@ -5,21 +5,39 @@ from typing import Any
 from fastapi import APIRouter
 from starlette.requests import Request
 
+from engine.errors import NoChatTemplate
 from engine.tokenizer import Tokenizer
-from serve.errors import InvalidField
+from serve.answers.schema_tokens import Detokenized, Tokens
+from serve.errors import InvalidField, UnknownModel
 from serve.gateway import Gateway
 from serve.prompts import of_text
 from serve.protocol.tokens import DetokenizeBody, TokenizeBody, parse_detokenize, parse_tokenize
 from serve.routing import Route
 from serve.web.body import read_object
+from serve.web.described import JSON, Description
+
+_TOKENIZE = Description(
+    summary="The token ids that a model reads for a text or a conversation.",
+    tag="tokenize",
+    body=TokenizeBody,
+    answer={JSON: Tokens},
+    errors=(UnknownModel, NoChatTemplate),
+)
+_DETOKENIZE = Description(
+    summary="The text of token ids.",
+    tag="tokenize",
+    body=DetokenizeBody,
+    answer={JSON: Detokenized},
+    errors=(UnknownModel,),
+)
 
 
 def router(gateway: Gateway) -> APIRouter:
     """Both routes, each with /v1 before it and without."""
     routes = APIRouter()
 
-    @routes.post("/tokenize")
-    @routes.post("/v1/tokenize")
+    @routes.post("/tokenize", openapi_extra=_TOKENIZE.extra)
+    @routes.post("/v1/tokenize", openapi_extra=_TOKENIZE.extra)
     async def tokenize(request: Request) -> dict[str, Any]:
         gateway.doorkeeper.tenant(request.headers)
         body = parse_tokenize(await read_object(request, gateway.config.max_body_bytes))
@@ -33,8 +51,8 @@ def router(gateway: Gateway) -> APIRouter:
             "token_strs": [tokenizer.spelling(id_) for id_ in ids] if body.return_token_strs else None,
         }
 
-    @routes.post("/detokenize")
-    @routes.post("/v1/detokenize")
+    @routes.post("/detokenize", openapi_extra=_DETOKENIZE.extra)
+    @routes.post("/v1/detokenize", openapi_extra=_DETOKENIZE.extra)
     async def detokenize(request: Request) -> dict[str, Any]:
         gateway.doorkeeper.tenant(request.headers)
         body = parse_detokenize(await read_object(request, gateway.config.max_body_bytes))

@@ -48,6 +48,40 @@ def test_unknown_paths_and_methods_have_the_same_shape(
     assert set(answer.json()["error"]) == {"message", "type", "param", "code"}
 
 
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [("GET", "/health"), ("GET", "/nowhere"), ("GET", "/v1/completions"), ("POST", "/v1/chat/completions")],
+)
+def test_every_answer_has_a_request_id(served: Any, method: str, path: str) -> None:
+    with served.http as http:
+        own = http.request(method, path, headers={"x-request-id": "mine é".encode("latin-1")})
+        made = [http.request(method, path).headers["x-request-id"] for _ in range(2)]
+    assert own.headers["x-request-id"] == "mine é"
+    assert len(set(made)) == 2
+
+
+def test_an_answer_of_a_model_has_the_id_of_its_record(served: Any) -> None:
+    answer = post(served, json.dumps(BODY | {"max_tokens": 1}).encode())
+    assert answer.headers["x-request-id"] == answer.headers["x-noria-request-id"]
+
+
+@pytest.mark.parametrize("path", ["/health", "/v1/models", "/v1/models/base", "/openapi.json", "/metrics"])
+def test_head_is_get_without_the_body(served: Any, path: str) -> None:
+    with served.http as http:
+        head, get = http.head(path), http.get(path)
+    assert head.status_code == get.status_code == 200
+    assert head.content == b""
+    assert head.headers["content-type"] == get.headers["content-type"]
+
+
+def test_headers_beyond_the_bound_are_refused(served: Any) -> None:
+    with served.http as http:
+        answer = http.get("/health", headers={"x-long": "x" * (1 << 16)})
+    assert answer.status_code == 431
+    assert answer.json()["error"]["code"] == "headers_too_large"
+    assert answer.headers["x-request-id"]
+
+
 def test_health_and_probe(served: Any) -> None:
     with served.http as http:
         health = http.get("/health")

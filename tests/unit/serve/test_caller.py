@@ -13,12 +13,11 @@ def test_headers_are_read() -> None:
             "x-noria-conversation": "c1",
             "x-noria-parent": f"chatcmpl-{parent}",
             "x-noria-source": "eval",
-            "x-request-id": "abc",
         },
         "default",
     )
     assert (caller.user, caller.conversation, caller.parent) == ("u1", "c1", parent)
-    assert (caller.source, caller.sent_id, caller.tenant) == ("eval", "abc", "default")
+    assert (caller.source, caller.tenant) == ("eval", "default")
 
 
 def test_without_headers_it_is_traffic_of_nobody() -> None:

@@ -1,0 +1,104 @@
+"""The shapes of chat completions, whole and in chunks, for the OpenAPI document."""
+
+from typing import Literal, NotRequired
+
+from pydantic import with_config
+from typing_extensions import TypedDict
+
+from serve.answers.schema import CLOSED, FinishReason, StopReason, Usage
+
+
+@with_config(CLOSED)
+class TopLogprob(TypedDict):
+    """A token that was likely in this place."""
+
+    token: str
+    logprob: float
+    """At least -9999.0."""
+    bytes: list[int]
+    """The token's own bytes, also where they are half a character."""
+
+
+@with_config(CLOSED)
+class TokenLogprob(TypedDict):
+    """The token that was chosen, and the likeliest ones in its place."""
+
+    token: str
+    logprob: float
+    """Of the raw logits, before temperature and penalties; at least -9999.0."""
+    bytes: list[int]
+    top_logprobs: list[TopLogprob]
+
+
+@with_config(CLOSED)
+class ChatLogprobs(TypedDict):
+    """Log probabilities of a choice, token by token."""
+
+    content: list[TokenLogprob]
+
+
+@with_config(CLOSED)
+class AssistantMessage(TypedDict):
+    """The answer as a turn of the conversation."""
+
+    role: Literal["assistant"]
+    content: str | None
+    refusal: None
+
+
+@with_config(CLOSED)
+class ChatChoice(TypedDict):
+    """One of `n` answers."""
+
+    index: int
+    message: AssistantMessage
+    logprobs: ChatLogprobs | None
+    finish_reason: FinishReason
+    stop_reason: StopReason
+
+
+@with_config(CLOSED)
+class ChatCompletion(TypedDict):
+    """The answer of POST /v1/chat/completions."""
+
+    id: str
+    object: Literal["chat.completion"]
+    created: int
+    model: str
+    system_fingerprint: str
+    """Digests of the base model and of the adapter that answered."""
+    choices: list[ChatChoice]
+    usage: Usage
+
+
+@with_config(CLOSED)
+class ChatDelta(TypedDict):
+    """What this chunk adds to a choice's message."""
+
+    role: NotRequired[Literal["assistant"]]
+    content: NotRequired[str]
+
+
+@with_config(CLOSED)
+class ChatChunkChoice(TypedDict):
+    """A part of one choice; the last one has its finish_reason."""
+
+    index: int
+    delta: ChatDelta
+    logprobs: ChatLogprobs | None
+    finish_reason: FinishReason | None
+    stop_reason: NotRequired[StopReason]
+
+
+@with_config(CLOSED)
+class ChatCompletionChunk(TypedDict):
+    """The data of one event of a chat stream."""
+
+    id: str
+    object: Literal["chat.completion.chunk"]
+    created: int
+    model: str
+    system_fingerprint: str
+    choices: list[ChatChunkChoice]
+    usage: NotRequired[Usage | None]
+    """With stream_options.include_usage: null, then the usage in the last chunk, which has no choices."""
