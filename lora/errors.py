@@ -27,7 +27,10 @@ LoraError
 │   ├── StoreUnavailable      the store does not answer, or refuses access
 │   ├── InvalidDigest         not "sha256:" and 64 hexadecimal digits
 │   ├── NotInStore            no complete copy under this digest
-│   └── DamagedCopy           the bytes do not have the digest they are filed under
+│   ├── DamagedCopy           the bytes do not have the digest they are filed under
+│   ├── InvalidKey            an object's key that is no plain path
+│   ├── NoObject              there is no object under this key
+│   └── DamagedObject         an object's bytes do not have the sha256 they were written with
 ├── AdapterOverBudget         it takes more memory than all adapters together may
 ├── PinsFillBudget            one more pinned adapter would leave no memory for others
 ├── StopsUnusable             the file of the local kill switch cannot be read or written
@@ -239,7 +242,7 @@ class SelfCheckFailed(LoraError):
 
 
 class StoreError(LoraError):
-    """Base of the adapter store's errors."""
+    """Base of the errors of the store, of adapters and of objects."""
 
 
 class InvalidStore(StoreError):
@@ -280,6 +283,31 @@ class DamagedCopy(StoreError):
     def __init__(self, digest: str, found: str) -> None:
         self.digest, self.found = digest, found
         super().__init__(f"the stored copy of {digest} is damaged ({found}); it is quarantined")
+
+
+class InvalidKey(StoreError):
+    """A key that could not have been made here."""
+
+    def __init__(self, got: str) -> None:
+        self.got = got
+        super().__init__(f"key {_brief(got)} is not valid, allowed: names of letters, digits, '_' and '-', "
+                         "with slashes between them")  # fmt: skip
+
+
+class NoObject(StoreError):
+    """The store has no object under this key."""
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        super().__init__(f"object {_brief(key)} is not in the store")
+
+
+class DamagedObject(StoreError):
+    """An object whose bytes are not those that were written."""
+
+    def __init__(self, key: str, found: str, expected: str) -> None:
+        self.key, self.found, self.expected = key, found, expected
+        super().__init__(f"object {_brief(key)} is damaged: its sha256 is {found}, expected: {expected}")
 
 
 class AdapterOverBudget(LoraError):

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import IO, TYPE_CHECKING, Any, Literal
 
 from boto3.exceptions import Boto3Error
 from boto3.s3.transfer import TransferConfig
@@ -40,6 +40,10 @@ _CUT_OFF = (IncompleteReadError, ReadTimeoutError, ResponseStreamingError)
 
 class NoSuchObject(Exception):
     """There is nothing under the key. Never leaves this package."""
+
+
+class _BehindTheEnd(Exception):
+    """The object has no byte of the part that was asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,14 +86,24 @@ class Bucket:
 
     def upload(self, file: Path, key: str) -> None:
         """Write a file, in parts where it is large; an interrupted one leaves nothing that can be read."""
-        with _translated(), file.open("rb") as content:
+        with file.open("rb") as content:
+            self.upload_open(content, key)
+
+    def upload_open(self, content: IO[bytes], key: str) -> None:
+        """The same of an open file from where it stands; boto3 closes it."""
+        with _translated():
             self._client.upload_fileobj(
                 content, self._name, self._prefix + key, ExtraArgs=dict(self._sums), Config=self._transfer
             )
 
     def download(self, key: str, file: Path) -> None:
         """Raises NoSuchObject, or Spoiled where the server's own checksum does not hold."""
-        with _translated(), file.open("wb") as content:
+        with file.open("wb") as content:
+            self.download_open(key, content)
+
+    def download_open(self, key: str, content: IO[bytes]) -> None:
+        """The same into an open file, which is empty."""
+        with _translated():
             self._client.download_fileobj(self._name, self._prefix + key, content, Config=self._transfer)
 
     def write(self, key: str, content: bytes) -> None:
@@ -104,10 +118,21 @@ class Bucket:
 
     def read(self, key: str) -> bytes:
         """A small object. Raises NoSuchObject, Spoiled."""
+        return self._read(key, {})
+
+    def read_part(self, key: str, start: int, size: int) -> bytes:
+        """Up to `size` bytes from `start` on; none behind the end. Raises NoSuchObject."""
+        try:
+            return self._read(key, {"Range": f"bytes={start}-{start + size - 1}"})
+        except _BehindTheEnd:
+            return b""
+
+    def _read(self, key: str, part: dict[str, Any]) -> bytes:
         with _translated():
             for attempt in range(1, self._attempts + 1):
                 try:
-                    return self._client.get_object(Bucket=self._name, Key=self._prefix + key)["Body"].read()
+                    answer = self._client.get_object(Bucket=self._name, Key=self._prefix + key, **part)
+                    return answer["Body"].read()
                 except _CUT_OFF:  # after the headers nobody else tries again
                     if attempt == self._attempts:
                         raise
@@ -183,6 +208,8 @@ def _translated() -> Iterator[None]:
         code = error.response.get("Error", {}).get("Code", "unknown")
         if code in ("NoSuchKey", "NoSuchUpload", "404"):
             raise NoSuchObject from None
+        if code == "InvalidRange":
+            raise _BehindTheEnd from None
         raise StoreUnavailable(f"the server says {code}") from None
     except RetriesExceededError as error:
         raise StoreUnavailable(type(error.last_exception).__name__) from None

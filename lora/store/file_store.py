@@ -2,13 +2,12 @@
 
 import os
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from lora.errors import DamagedCopy, NotInStore, StoreUnavailable
 from lora.folders import copy_adapter, is_complete, move_aside, publish, remove, staging_folder
 from lora.format import DEFAULT_LIMITS, Limits, adapter_files, is_digest, present_files, read_adapter
+from lora.store.disk import answering
 from lora.store.local_copy import QUARANTINE, SCHEME, Spoiled, content_of, fetch_copy, hexadecimal
 from lora.store.protocol import ABANDONED_S
 
@@ -32,7 +31,7 @@ class FileStore:
 
     def put(self, folder: Path) -> str:
         digest = read_adapter(folder, limits=self._limits).digest
-        with _answering():
+        with answering():
             if self.exists(digest):
                 if content_of(self._place(digest), self._limits) == digest:
                     return digest
@@ -51,15 +50,15 @@ class FileStore:
             raise
 
     def exists(self, digest: str) -> bool:
-        with _answering():
+        with answering():
             return is_complete(self._place(digest))
 
     def delete(self, digest: str) -> bool:
-        with _answering():
+        with answering():
             return self.exists(digest) and remove(self._place(digest))
 
     def sweep(self, older_than_s: float = ABANDONED_S) -> int:
-        with _answering():
+        with answering():
             folders = list(self._adapters.iterdir()) if self._adapters.is_dir() else []
             oldest = time.time() - older_than_s
             abandoned = [
@@ -68,7 +67,7 @@ class FileStore:
             return sum(remove(folder) for folder in abandoned)
 
     def check(self) -> None:
-        with _answering():
+        with answering():
             place = self._adapters
             while not place.exists():
                 place = place.parent
@@ -76,7 +75,7 @@ class FileStore:
                 raise StoreUnavailable("its folder can not be written")
 
     def list(self) -> list[str]:
-        with _answering():
+        with answering():
             folders = self._adapters.iterdir() if self._adapters.is_dir() else ()
             names = [folder.name for folder in folders if is_complete(folder)]
         return sorted(SCHEME + name for name in names if is_digest(SCHEME + name))
@@ -90,7 +89,7 @@ class FileStore:
             raise NotInStore(digest)
         place = self._place(digest)
         try:
-            with _answering():
+            with answering():
                 copy_adapter(place, staged, present_files(place), durable=False)
         except FileNotFoundError as error:
             if self.exists(digest):
@@ -98,16 +97,5 @@ class FileStore:
             raise NotInStore(digest) from error
 
     def _move_aside(self, digest: str) -> None:
-        with _answering():
+        with answering():
             move_aside(self._place(digest), self._root / QUARANTINE, hexadecimal(digest))
-
-
-@contextmanager
-def _answering() -> Iterator[None]:
-    """What a disk or a network file system refuses becomes StoreUnavailable, a missing file stays one."""
-    try:
-        yield
-    except FileNotFoundError:
-        raise
-    except OSError as error:
-        raise StoreUnavailable(error.strerror or type(error).__name__) from error

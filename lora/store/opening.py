@@ -6,7 +6,9 @@ from urllib.parse import unquote, urlsplit
 
 from lora.errors import InvalidStore
 from lora.format import DEFAULT_LIMITS, Limits
+from lora.store.file_objects import FileObjects
 from lora.store.file_store import FileStore
+from lora.store.objects import ObjectStore
 from lora.store.options import S3Options
 from lora.store.protocol import AdapterStore
 
@@ -25,6 +27,16 @@ def open_store(url: str, s3: S3Options | None = None, *, limits: Limits = DEFAUL
     from lora.store.s3_store import S3Store  # here: boto3 takes long to import, a folder needs none of it
 
     return S3Store(*place, s3 or S3Options(), limits=limits)
+
+
+def open_objects(url: str, s3: S3Options | None = None) -> ObjectStore:
+    """The plain objects of the store that open_store gives for the same. Raises InvalidStore."""
+    place = _parsed(url, s3)
+    if isinstance(place, Path):
+        return FileObjects(place)
+    from lora.store.s3_objects import S3Objects  # here: boto3 takes long to import, a folder needs none of it
+
+    return S3Objects(*place, s3 or S3Options())
 
 
 def check_store(url: str, s3: S3Options | None = None) -> None:
