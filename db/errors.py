@@ -4,6 +4,7 @@ DbError
 ├── DatabaseAway          no connection; try again later
 ├── NotFound              a row that was named does not exist
 ├── Conflict              two rows, or two writers, want the same thing
+│   └── LeaseLost         another gateway works on the batch now
 ├── InvalidValue          a value the tables refuse
 ├── IllegalTransition     an adapter cannot go from this status to that one
 ├── GateClosed            a promotion with blockers; carries them
@@ -42,6 +43,13 @@ class NotFound(DbError):
 
 class Conflict(DbError):
     """The write contradicts a row that exists, or another writer that was first."""
+
+
+class LeaseLost(Conflict):
+    """Another gateway has taken the batch over; what this one still knows of it does not count."""
+
+    def __init__(self, batch_id: str, lease_no: int) -> None:
+        super().__init__(f"lease {lease_no} of batch {batch_id!r} is over: another gateway has taken it")
 
 
 class InvalidValue(DbError):

@@ -1216,6 +1216,58 @@ CREATE TABLE serve.base_model (
     CONSTRAINT base_model_digest_check CHECK ((digest <> ALL (ARRAY[''::text, 'base'::text])))
 );
 
+CREATE TABLE serve.batch (
+    id text NOT NULL,
+    tenant serve.label NOT NULL,
+    endpoint text NOT NULL,
+    input_file_id text NOT NULL,
+    completion_window text NOT NULL,
+    metadata jsonb,
+    output_seconds integer,
+    source text NOT NULL,
+    user_key text,
+    conversation text,
+    status text DEFAULT 'validating'::text NOT NULL,
+    errors jsonb,
+    model text,
+    output_file_id text,
+    error_file_id text,
+    total integer DEFAULT 0 NOT NULL,
+    completed integer DEFAULT 0 NOT NULL,
+    failed integer DEFAULT 0 NOT NULL,
+    input_tokens bigint DEFAULT 0 NOT NULL,
+    cached_tokens bigint DEFAULT 0 NOT NULL,
+    output_tokens bigint DEFAULT 0 NOT NULL,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    expires_at timestamp with time zone NOT NULL,
+    in_progress_at timestamp with time zone,
+    finalizing_at timestamp with time zone,
+    completed_at timestamp with time zone,
+    failed_at timestamp with time zone,
+    expired_at timestamp with time zone,
+    cancelling_at timestamp with time zone,
+    cancelled_at timestamp with time zone,
+    lease_no bigint DEFAULT 0 NOT NULL,
+    lease_until timestamp with time zone,
+    CONSTRAINT batch_errors_check CHECK ((jsonb_typeof(errors) = 'array'::text)),
+    CONSTRAINT batch_metadata_check CHECK ((jsonb_typeof(metadata) = 'object'::text)),
+    CONSTRAINT batch_output_seconds_check CHECK ((output_seconds > 0)),
+    CONSTRAINT batch_source_check CHECK ((source = ANY (ARRAY['traffic'::text, 'eval'::text]))),
+    CONSTRAINT batch_status_check CHECK ((status = ANY (ARRAY['validating'::text, 'failed'::text, 'in_progress'::text, 'finalizing'::text, 'completed'::text, 'expired'::text, 'cancelling'::text, 'cancelled'::text])))
+);
+
+CREATE TABLE serve.batch_part (
+    batch_id text NOT NULL,
+    name text NOT NULL,
+    sha256 text NOT NULL,
+    output_bytes bigint NOT NULL,
+    error_bytes bigint NOT NULL,
+    lines integer[] NOT NULL,
+    written_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    CONSTRAINT batch_part_error_bytes_check CHECK ((error_bytes >= 0)),
+    CONSTRAINT batch_part_output_bytes_check CHECK ((output_bytes >= 0))
+);
+
 CREATE TABLE serve.endpoint (
     name serve.label NOT NULL,
     tenant serve.label NOT NULL,
@@ -1223,6 +1275,21 @@ CREATE TABLE serve.endpoint (
     experiment serve.label DEFAULT 'none'::text NOT NULL,
     anchor serve.label,
     created_at timestamp with time zone DEFAULT now() NOT NULL
+);
+
+CREATE TABLE serve.file (
+    id text NOT NULL,
+    tenant serve.label NOT NULL,
+    filename text NOT NULL,
+    purpose text NOT NULL,
+    bytes bigint NOT NULL,
+    sha256 text NOT NULL,
+    status text NOT NULL,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    expires_at timestamp with time zone,
+    CONSTRAINT file_bytes_check CHECK ((bytes >= 0)),
+    CONSTRAINT file_purpose_check CHECK ((purpose = ANY (ARRAY['batch'::text, 'batch_output'::text]))),
+    CONSTRAINT file_status_check CHECK ((status = ANY (ARRAY['uploading'::text, 'uploaded'::text, 'removed'::text])))
 );
 
 CREATE TABLE serve.registry_change (
@@ -1459,11 +1526,20 @@ ALTER TABLE ONLY serve.api_key
 ALTER TABLE ONLY serve.base_model
     ADD CONSTRAINT base_model_pkey PRIMARY KEY (name);
 
+ALTER TABLE ONLY serve.batch_part
+    ADD CONSTRAINT batch_part_pkey PRIMARY KEY (batch_id, name);
+
+ALTER TABLE ONLY serve.batch
+    ADD CONSTRAINT batch_pkey PRIMARY KEY (id);
+
 ALTER TABLE ONLY serve.endpoint
     ADD CONSTRAINT endpoint_name_base_model_key UNIQUE (name, base_model);
 
 ALTER TABLE ONLY serve.endpoint
     ADD CONSTRAINT endpoint_pkey PRIMARY KEY (name);
+
+ALTER TABLE ONLY serve.file
+    ADD CONSTRAINT file_pkey PRIMARY KEY (id);
 
 ALTER TABLE ONLY serve.registry_change
     ADD CONSTRAINT registry_change_pkey PRIMARY KEY (epoch);
@@ -1539,6 +1615,14 @@ CREATE INDEX adapter_by_digest ON serve.adapter USING btree (digest);
 CREATE INDEX adapter_by_endpoint ON serve.adapter USING btree (endpoint);
 
 CREATE INDEX adapter_event_by_adapter ON serve.adapter_event USING btree (adapter_id, id);
+
+CREATE INDEX batch_by_tenant ON serve.batch USING btree (tenant, created_at, id);
+
+CREATE INDEX batch_unfinished ON serve.batch USING btree (created_at) WHERE (status = ANY (ARRAY['validating'::text, 'in_progress'::text, 'finalizing'::text, 'cancelling'::text]));
+
+CREATE INDEX file_by_expiry ON serve.file USING btree (expires_at) WHERE (expires_at IS NOT NULL);
+
+CREATE INDEX file_by_tenant ON serve.file USING btree (tenant, created_at, id);
 
 CREATE UNIQUE INDEX one_prod_per_endpoint ON serve.adapter USING btree (endpoint) WHERE (status = 'prod'::text);
 
@@ -1625,6 +1709,9 @@ ALTER TABLE ONLY serve.adapter
 
 ALTER TABLE ONLY serve.api_key
     ADD CONSTRAINT api_key_tenant_fkey FOREIGN KEY (tenant) REFERENCES serve.tenant(id);
+
+ALTER TABLE ONLY serve.batch_part
+    ADD CONSTRAINT batch_part_batch_id_fkey FOREIGN KEY (batch_id) REFERENCES serve.batch(id);
 
 ALTER TABLE ONLY serve.endpoint
     ADD CONSTRAINT endpoint_anchor_fkey FOREIGN KEY (anchor) REFERENCES serve.adapter(id);

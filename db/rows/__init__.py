@@ -4,6 +4,7 @@ Plain data with no SQL and no third-party import, so any package may hold them. 
 timezone-aware UTC datetimes, ids are UUID strings, shares are per cent (0 to 100, two decimals).
 """
 
+from db.rows.batches import BatchPart, BatchRow, BatchStatus, FilePurpose, FileRow, NewBatch, StoredPart
 from db.rows.canary import ArmFigures, CanaryStatus
 from db.rows.conversation import ResponseRow, ResponseTurn
 from db.rows.evaluation import EvalCaseRow, EvalMetricRow, EvalResultRow
@@ -38,6 +39,9 @@ __all__ = [
     "AuditEventRow",
     "AuditProblem",
     "BaseModelRow",
+    "BatchPart",
+    "BatchRow",
+    "BatchStatus",
     "BlockerRow",
     "CanaryStatus",
     "ConsentRow",
@@ -47,9 +51,12 @@ __all__ = [
     "EvalResultRow",
     "FeedbackKind",
     "FeedbackRecord",
+    "FilePurpose",
+    "FileRow",
     "Finish",
     "FreezeParams",
     "Json",
+    "NewBatch",
     "ProvenanceRow",
     "RegistryRows",
     "RequestRecord",
@@ -61,6 +68,7 @@ __all__ = [
     "RunStatus",
     "SnapshotItem",
     "SnapshotRow",
+    "StoredPart",
     "TaughtRow",
     "Variant",
     "Verdict",
