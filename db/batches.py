@@ -144,9 +144,7 @@ def finish(
     with _holding(db, batch_id, lease_no) as connection:
         for file in (output, errors):
             if file is not None:
-                facts = {"file_id": file.id, "filename": file.filename}
-                facts |= {"bytes": file.bytes, "sha256": file.sha256}
-                connection.execute(_Q["add_file"], facts | {"id": batch_id})
+                connection.execute(_Q["add_file"], asdict(file) | {"id": batch_id, "file_id": file.id})
         values = {
             "id": batch_id,
             "status": ending,

@@ -325,7 +325,7 @@ TABLE: dict[type[Exception], Row] = {
     lora.errors.InvalidDigest: INTERNAL,
     lora.errors.NotInStore: _busy("adapter_unavailable"),
     lora.errors.DamagedCopy: _busy("adapter_unavailable"),
-    lora.errors.InvalidKey: _INTERNAL,
+    lora.errors.InvalidKey: INTERNAL,
     lora.errors.NoObject: Row(500, "server_error", "content_missing"),
     lora.errors.DamagedObject: Row(500, "server_error", "content_damaged"),
     lora.errors.AdapterOverBudget: _bad("adapter_too_large"),
