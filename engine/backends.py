@@ -33,7 +33,7 @@ class StepModel(Protocol):
     """
 
     def scores(self, seqs: Sequence[ScheduledSeq]) -> Scores:
-        """Write keys and values of `seqs`; scores of those that sample, in order."""
+        """Write keys and values of `seqs`; scores of those that sample, in order, and of scored positions."""
 
     def copy_blocks(self, copies: Sequence[BlockCopy]) -> None:
         """Copy keys and values of whole blocks, one after another."""

@@ -111,11 +111,23 @@ class FakeRunner:
 
     def _row(self, seq: ScheduledSeq) -> SampledRow | None:
         computed = seq.token_ids[seq.start : seq.start + seq.count]
-        state = self._compute(seq, computed)
+        states = self._compute(seq, computed)
         if self.poison in computed:
             return SampledRow(seq.seq_id, error="logits are not finite")
+        scores = tuple(
+            prompt_score(
+                states[at - seq.start],
+                seq.token_ids[at + 1],
+                seq.sampling.prompt_logprobs or 0,
+                self.vocab_size,
+            )
+            for at in seq.scored
+        )
+        return self._sampled(seq, states[-1], scores) if seq.samples or scores else None
+
+    def _sampled(self, seq: ScheduledSeq, state: bytes, scores: tuple[TokenLogprob, ...]) -> SampledRow:
         if not seq.samples:
-            return None
+            return SampledRow(seq.seq_id, prompt_logprobs=scores)
         banned = seq.banned_ids
         if seq.allowed is not None:
             banned = (*banned, *(~tokens_of(seq.allowed, self.vocab_size)).nonzero()[0].tolist())
@@ -125,16 +137,18 @@ class FakeRunner:
         asked = seq.sampling.logprobs is not None
         logprob = TokenLogprob(token_id, -float(token_id)) if asked else None
         likely = likeliest(state, seq.num_candidates, self.vocab_size, seq.banned_ids)
-        return SampledRow(seq.seq_id, token_id, logprob, candidates=likely)
+        return SampledRow(seq.seq_id, token_id, logprob, candidates=likely, prompt_logprobs=scores)
 
-    def _compute(self, seq: ScheduledSeq, token_ids: Sequence[int]) -> bytes:
+    def _compute(self, seq: ScheduledSeq, token_ids: Sequence[int]) -> list[bytes]:
         adapter, holds_from = self._adapter(seq)
         state = self._seen(seq, adapter, holds_from) if seq.start else _START
+        states = []
         for position, token_id in enumerate(token_ids, start=seq.start):
             state = _next_state(state, adapter, token_id)
+            states.append(state)
             for group in range(len(self.windows)):
                 self._cache[self._place(seq, position, group)] = state
-        return state
+        return states
 
     def _adapter(self, seq: ScheduledSeq) -> tuple[str | None, int]:
         """What a share is computed with, and from where on it holds. Raises ValueError, see the class."""
@@ -209,6 +223,12 @@ def likeliest(
     logprobs = ((token, -(1 + state[token % 32] + token % 7) / 64) for token in range(vocab_size))
     allowed = (pair for pair in logprobs if pair[0] not in banned)
     return tuple(sorted(allowed, key=lambda pair: (-pair[1], pair[0]))[:count])
+
+
+def prompt_score(state: bytes, token_id: int, count: int, vocab_size: int = 97) -> TokenLogprob:
+    """What the fake says, after `state`, of a prompt's next token and of the `count` likeliest."""
+    likely = likeliest(state, count, vocab_size)
+    return TokenLogprob(token_id, -(1 + state[0] + token_id) / 64, likely, rank=1 + state[1])
 
 
 def state_after(

@@ -29,6 +29,8 @@ class Group:
     def __init__(self, request: Request, lead: Sequence) -> None:
         self.request = request
         self.live = [lead]
+        self._scores = lead.prompt_logprobs
+        self._owes_scores = request.sampling.prompt_logprobs is not None
         lead.forks_due = request.sampling.num_sequences - 1
 
     def fork(self, lead: Sequence, seq_ids: Iterator[int]) -> list[Sequence]:
@@ -48,6 +50,15 @@ class Group:
     def tell(self, seq: Sequence, row: SampledRow) -> list[TokenEvent]:
         """What comes of a token that did not end its choice."""
         return [TokenEvent(self.request.id, (row.token_id,), _logprobs(row), index=seq.index)]
+
+    def with_scores(self, events: list[TokenEvent]) -> list[TokenEvent]:
+        """The first event of choice 0 brings the prompt's log probabilities, if all of them are there."""
+        whole = len(self._scores) == len(self.request.prompt) - 1
+        for place, event in enumerate(events):
+            if self._owes_scores and whole and event.index == 0:
+                events[place] = replace(event, prompt_logprobs=tuple(self._scores))
+                self._owes_scores = False
+        return events
 
     def close(
         self, seq: Sequence, finish: FinishReason, now: float, row: SampledRow | None, error: str | None

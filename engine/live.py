@@ -49,19 +49,20 @@ class LiveRequests:
 
     def tell(self, seq: Sequence, row: SampledRow) -> None:
         """Put down a token that did not end its choice."""
-        self._events += self._groups[seq.request.id].tell(seq, row)
+        group = self._groups[seq.request.id]
+        self._events += group.with_scores(group.tell(seq, row))
 
     def close(
         self, seq: Sequence, finish: FinishReason, *, row: SampledRow | None = None, error: str | None = None
     ) -> bool:
         """A sequence has ended, with `row` if a token ended it; says whether its request has, too."""
         group = self._groups[seq.request.id]
-        self._events += group.close(seq, finish, time.monotonic(), row, error)
+        self._events += group.with_scores(group.close(seq, finish, time.monotonic(), row, error))
         return self._leave(group)
 
     def conclude(self, search: Search) -> None:
         """A search is over: put down its results."""
-        self._events += search.results(time.monotonic())
+        self._events += search.with_scores(search.results(time.monotonic()))
         self._leave(search)
 
     def _leave(self, group: Group) -> bool:

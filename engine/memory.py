@@ -2,7 +2,8 @@
 
     weights     every tensor of the checkpoint as it is held: in `dtype`, or in eight bits and a scale a row
     adapters    adapter_bytes, or every slot filled, each module at the highest rank
-    step        rows of the largest step on their way through a layer, and logits for every sequence
+    step        rows of the largest step on their way through a layer, and logits for every sequence, and for
+                the positions of prompts that are scored together
     host        swap_bytes, blocks of preempted sequences
     headroom    the process itself: interpreter, torch, tokenizer, request queues
 
@@ -24,6 +25,9 @@ from engine.records import MemorySplit
 HEADROOM = 512 << 20
 DEFAULT_KV_BYTES = 1 << 30
 """Of the KV pool where the settings name neither it nor a budget for all."""
+
+PASS_ROWS = 64
+"""Positions of prompts whose logits are there at once; kPassRows of native/csrc/head.h."""
 
 _LENGTH_BYTES = 8
 _PLACE_BYTES = 12
@@ -122,5 +126,5 @@ def _step_bytes(spec: ModelSpec, config: EngineConfig) -> int:
     chosen = 0 if spec.experts is None else spec.experts.per_token
     inner = spec.intermediate_size if spec.experts is None else spec.experts.width * chosen
     row = (4 + 2 * chosen) * spec.hidden_size + 2 * heads + 3 * inner + 3 * config.max_lora_rank
-    logits = min(config.max_num_seqs, config.max_batched_tokens) * spec.vocab_size
+    logits = (min(config.max_num_seqs, config.max_batched_tokens) + PASS_ROWS) * spec.vocab_size
     return 4 * (config.max_batched_tokens * row + logits)

@@ -30,8 +30,8 @@ class Prefix:
 
 
 def find_prefix(seq: Sequence, pool: BlockPool) -> Prefix:
-    """The longest head of `seq` that blocks of the pool hold, leaving at least one token to compute."""
-    most, groups = len(seq.token_ids) - 1, seq.need.groups
+    """The longest head of `seq` that blocks of the pool hold, leaving what it has to compute itself."""
+    most, groups = seq.most_cached, seq.need.groups
     rows = _found_rows(seq, pool, most // BLOCK_SIZE)
     start = rows * BLOCK_SIZE
     rest = seq.token_ids[start : min(start + BLOCK_SIZE, most)]

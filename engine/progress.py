@@ -44,12 +44,14 @@ class Progress:
             row = rows.get(share.seq_id)
             if seq.state != "running":  # another beam's error has ended it
                 continue
-            if row is None and share.samples:
+            if row is None and (share.samples or share.scored):
                 row = SampledRow(share.seq_id, error="the runner returned no token")
             if row is not None and row.error is not None:
                 self.end(seq, "error", error=row.error)
                 continue
             self._scheduler.advance(seq, share.count)
+            if row is not None:
+                seq.prompt_logprobs += row.prompt_logprobs
             if row is not None and share.samples:
                 self._take(seq, row, now)
 

@@ -62,11 +62,15 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class TokenLogprob:
-    """Natural-log probability of a sampled token, and the likeliest (token id, logprob) beside it."""
+    """Natural-log probability of a token, and the likeliest (token id, logprob) in its place, best first.
+
+    rank: 1 and how many tokens were likelier; None where nobody counted.
+    """
 
     token_id: int
     logprob: float
     top: tuple[tuple[int, float], ...] = ()
+    rank: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,6 +232,9 @@ class EngineStats:
     longest_slot_wait_s: float = 0.0
 
 
+_NOWHERE = range(0)
+
+
 @dataclass(frozen=True, slots=True)
 class ScheduledSeq:
     """One sequence's share of a step.
@@ -235,7 +242,8 @@ class ScheduledSeq:
     The runner computes keys and values of `token_ids[start : start + count]`, writes those of position p
     in the layers of KV group g at block `block_table[p // BLOCK_SIZE * groups + g]`, offset
     `p % BLOCK_SIZE`, and attends over positions 0 .. start + count - 1, as far as each layer sees. With
-    `samples` set it also chooses the next token, from the last position.
+    `samples` set it also chooses the next token, from the last position; each position in `scored`, none of
+    which is that one, tells the log probability of the prompt's token behind it.
 
     seq_id: one number for the whole life of a sequence, also across preemption; never used again.
     token_ids: prompt, then all generated tokens; a live view, read-only, valid during run() only.
@@ -260,6 +268,7 @@ class ScheduledSeq:
     banned_ids: tuple[int, ...] = ()
     allowed: bytes | None = None
     num_candidates: int = 0
+    scored: range = _NOWHERE
 
     @property
     def num_outputs(self) -> int:
@@ -304,7 +313,8 @@ class StepPlan:
 class SampledRow:
     """What a step made of one sequence: a token, or (token_id -1) the reason why it alone failed.
 
-    candidates: where they are wanted, the likeliest tokens that are not banned.
+    candidates: where they are wanted, the likeliest tokens that are not banned. prompt_logprobs: of the
+    tokens behind its scored positions; token_id is -1 too where it has only these.
     """
 
     seq_id: int
@@ -312,10 +322,11 @@ class SampledRow:
     logprob: TokenLogprob | None = None
     error: str | None = None
     candidates: Candidates = ()
+    prompt_logprobs: tuple[TokenLogprob, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class SampledTokens:
-    """One row for each sequence with `samples`; sequences without it appear only with an error."""
+    """One row for each sequence that samples or scores; others appear only with an error."""
 
     rows: tuple[SampledRow, ...]

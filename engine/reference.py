@@ -7,15 +7,20 @@ from itertools import chain
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from engine.adapter_weights import AdapterWeights
 from engine.attention import create_attention
 from engine.attention.base import SeqSpan
+from engine.memory import PASS_ROWS
 from engine.models import load_decoder
+from engine.models.adapter_batch import AdapterBatch
 from engine.models.adapter_slots import AdapterSlots, FittedAdapter
 from engine.models.base import ForwardBatch
 from engine.modelspec import ModelSpec
 from engine.ports import PreparedAdapter
+from engine.prompt_logprobs import most_wanted, targets
+from engine.ranking import Ranking, joined, rank
 from engine.records import BlockCopy, ScheduledSeq
 from engine.scores import Scores, ranked
 
@@ -34,7 +39,26 @@ class ReferenceModel:
     @torch.inference_mode()
     def scores(self, seqs: Sequence[ScheduledSeq]) -> Scores:
         """See StepModel."""
-        return ranked(self._decoder.forward(self._batch(seqs), self._attention))
+        batch = self._batch(seqs)
+        hidden = self._decoder.hidden(batch, self._attention)
+        drawn = sum(seq.samples for seq in seqs)
+        logits = self._logits(hidden, batch.adapters_at_rows, range(drawn))
+        return ranked(logits, self._prompts(seqs, hidden, batch.adapters_at_rows, drawn))
+
+    def _prompts(
+        self, seqs: Sequence[ScheduledSeq], hidden: Tensor, adapters: AdapterBatch | None, drawn: int
+    ) -> Ranking:
+        """Of the rows behind the `drawn` first, a few at a time: together their logits may not fit."""
+        tokens, most, found = targets(seqs), most_wanted(seqs), []
+        for first in range(0, len(tokens), PASS_ROWS):
+            some = tokens[first : first + PASS_ROWS]
+            rows = range(drawn + first, drawn + first + len(some))
+            found.append(rank(self._logits(hidden, adapters, rows), some, most))
+        return joined(found)
+
+    def _logits(self, hidden: Tensor, adapters: AdapterBatch | None, rows: range) -> Tensor:
+        own = None if adapters is None else adapters.at(torch.arange(rows.start, rows.stop))
+        return self._decoder.logits(hidden[rows.start : rows.stop], own)
 
     @torch.inference_mode()
     def copy_blocks(self, copies: Sequence[BlockCopy]) -> None:
@@ -57,8 +81,13 @@ class ReferenceModel:
 
     def _batch(self, seqs: Sequence[ScheduledSeq]) -> ForwardBatch:
         counts = [seq.count for seq in seqs]
-        ends = torch.tensor(counts).cumsum(0) - 1
-        rows = ends[torch.tensor([seq.samples for seq in seqs])]
+        ends = torch.tensor(counts).cumsum(0)
+        last = ends[torch.tensor([seq.samples for seq in seqs])] - 1
+        firsts = (ends - torch.tensor([seq.start + seq.count for seq in seqs])).tolist()
+        scored = [
+            first + position for first, seq in zip(firsts, seqs, strict=True) for position in seq.scored
+        ]
+        rows = torch.cat([last, torch.tensor(scored, dtype=torch.int64)])
         adapters = self._slots.batch([seq.adapter_slot for seq in seqs], counts)
         return ForwardBatch(
             token_ids=torch.tensor(

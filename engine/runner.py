@@ -15,6 +15,7 @@ from engine.kv_groups import Window
 from engine.memory import split_memory
 from engine.modelspec import ModelSpec, read_spec
 from engine.ports import PreparedAdapter
+from engine.prompt_logprobs import with_prompts
 from engine.records import MemorySplit, SampledTokens, ScheduledSeq, SlotChange, StepPlan
 from engine.sampler import sample
 
@@ -91,12 +92,13 @@ class Runner:
         return frozenset(self._spec.eos_token_ids)
 
     def run(self, plan: StepPlan) -> SampledTokens:
-        """Compute one step; logits are made for the rows that sample, and no others."""
+        """Compute one step; logits are made for the rows that sample or are scored, and no others."""
         self.change_slots(plan.slots)
         if plan.copies:
             self._model.copy_blocks(plan.copies)
         scores = self._model.scores(plan.seqs)
-        return SampledTokens(tuple(sample(scores, [seq for seq in plan.seqs if seq.samples])))
+        rows = sample(scores, [seq for seq in plan.seqs if seq.samples])
+        return SampledTokens(with_prompts(rows, plan.seqs, scores.prompts))
 
     def logits(self, seqs: tuple[ScheduledSeq, ...]) -> torch.Tensor:
         """Write keys and values of `seqs`; float32 [S, vocab] for the S of them that sample, in order."""

@@ -16,6 +16,7 @@ from torch import Tensor
 from engine.adjustment import adjusted, is_adjusted
 from engine.candidates import top_candidates
 from engine.filters import keep_min_p, keep_top_k, keep_top_p
+from engine.ranking import rank
 from engine.records import SampledRow, ScheduledSeq, TokenLogprob
 from engine.sampling import SamplingParams
 from engine.scores import Scores
@@ -97,18 +98,9 @@ def token_logprobs(
     rows = [row for row, seq in enumerate(seqs) if seq.sampling.logprobs is not None and tokens[row] >= 0]
     if not rows:
         return {}
-    logprobs = logits[rows].log_softmax(dim=-1)
-    picked = [tokens[row] for row in rows]
-    own = logprobs.gather(1, torch.tensor(picked)[:, None]).squeeze(1).tolist()
     counts = [seqs[row].sampling.logprobs or 0 for row in rows]
-    values, ids = logprobs.topk(min(max(counts), logits.shape[-1]), dim=-1)
-    found: dict[int, TokenLogprob] = {}
-    for row, token, logprob, count, top, top_ids in zip(
-        rows, picked, own, counts, values.tolist(), ids.tolist(), strict=True
-    ):
-        pairs = tuple(zip(top_ids[:count], top[:count], strict=True))
-        found[row] = TokenLogprob(token, logprob, pairs)
-    return found
+    ranking = rank(logits[rows], [tokens[row] for row in rows], max(counts))
+    return {row: ranking.of(place, tokens[row], counts[place]) for place, row in enumerate(rows)}
 
 
 def _mix(value: int) -> int:

@@ -191,7 +191,7 @@ class Scheduler:
         self.counters.admissions += 1
         if seq.preemptions == 0:
             seq.cached_tokens = seq.num_computed
-            self.counters.prefix_queries += seq.prompt_len
+            self.counters.prefix_queries += 0 if seq.unscored else seq.prompt_len
             self.counters.prefix_hits += seq.cached_tokens
 
     def advance(self, seq: Sequence, count: int) -> None:
@@ -250,4 +250,5 @@ class Scheduler:
             banned_ids=seq.banned_ids,
             allowed=seq.allowed,
             num_candidates=seq.num_candidates,
+            scored=seq.scored_by(count),
         )

@@ -43,6 +43,8 @@ class Sequence:
     num_candidates: of a beam, the tokens to choose from in each step. total: summed logprob of its outputs.
     logprobs: of its outputs, where they are kept until it ends.
     allowed: tokens that may be sampled, as in engine.token_mask; None for all.
+    prompt_logprobs: where they are asked for, of the prompt's tokens from the second on, as far as they are
+        scored: by the first sequence of its request, before others branch off.
     """
 
     seq_id: int
@@ -73,6 +75,7 @@ class Sequence:
     total: float = 0.0
     logprobs: list[TokenLogprob] = field(default_factory=list)
     allowed: bytes | None = None
+    prompt_logprobs: list[TokenLogprob] = field(default_factory=list)
     _bad_words: BadWords = field(init=False)
     _keys: list[bytes] = field(init=False)
 
@@ -160,6 +163,23 @@ class Sequence:
     def companions(self) -> list[Sequence]:
         """Those that run, wait and are preempted together: itself, or all beams of its search."""
         return [self] if self.party is None else self.party
+
+    @property
+    def unscored(self) -> range:
+        """Positions of the prompt that have yet to tell the log probability of the token behind them."""
+        if self.sampling.prompt_logprobs is None:
+            return _NOWHERE
+        return range(len(self.prompt_logprobs), self.prompt_len - 1)
+
+    def scored_by(self, count: int) -> range:
+        """Of its next `count` tokens, the positions that do so."""
+        unscored = self.unscored
+        return range(max(self.num_computed, unscored.start), min(self.num_computed + count, unscored.stop))
+
+    @property
+    def most_cached(self) -> int:
+        """Tokens that may be found already computed: none that is to be sampled from or scored."""
+        return self.unscored.start if self.unscored else len(self.token_ids) - 1
 
     @property
     def banned_ids(self) -> tuple[int, ...]:

@@ -92,12 +92,12 @@ class BlockTables:
         self._copies += map(BlockCopy, host, blocks)
 
     def common_tokens(self, seq: Sequence, parent: Sequence) -> int:
-        """Computed tokens of `parent` that a new sequence begins with, leaving at least one to compute.
+        """Computed tokens of `parent` that a new sequence begins with, leaving what it has to compute itself.
 
         None of them where the parent has given back what a later token of the new one sees, and only those
         before the adapter holds in either where it holds from another position.
         """
-        most = min(parent.num_computed, len(seq.token_ids) - 1)
+        most = min(parent.num_computed, seq.most_cached)
         if seq.adapter_from != parent.adapter_from:
             most = min(most, seq.adapter_from, parent.adapter_from)
         pairs = enumerate(zip(seq.token_ids[:most], parent.token_ids, strict=False))

@@ -52,7 +52,8 @@ class MergedModel:
             adapters=None,
             adapters_at_rows=None,
         )
-        logits: Tensor = self._decoder.forward(batch, self._attention)
+        hidden = self._decoder.hidden(batch, self._attention)
+        logits: Tensor = self._decoder.logits(hidden, None)
         return logits if self._shift is None else logits + self._shift
 
 

@@ -31,8 +31,8 @@ class ForwardBatch:
 class Decoder(Protocol):
     """A decoder-only model with its weights."""
 
-    def forward(self, batch: ForwardBatch, attention: AttentionBackend) -> Tensor:
-        """Write the batch's keys and values to the cache; logits float32 [S, vocab]."""
-
     def hidden(self, batch: ForwardBatch, attention: AttentionBackend) -> Tensor:
-        """The same as far as the head: [S, hidden] behind the last norm."""
+        """Write the batch's keys and values to the cache; [S, hidden] behind the last norm."""
+
+    def logits(self, hidden: Tensor, adapters: AdapterBatch | None) -> Tensor:
+        """Of rows of `hidden`, with the adapters of just these: float32 [rows, vocab]."""

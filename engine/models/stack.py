@@ -94,9 +94,9 @@ class StackedDecoder:
             x = layer(x, own, batch, attention)
         return self.norm(x[batch.rows], batch.adapters_at_rows)
 
-    def forward(self, batch: ForwardBatch, attention: AttentionBackend) -> Tensor:
+    def logits(self, hidden: Tensor, adapters: AdapterBatch | None) -> Tensor:
         """See Decoder."""
-        return self.head(self.hidden(batch, attention), batch.adapters_at_rows)
+        return self.head(hidden, adapters)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from engine.config import blocks_for
 from engine.native.library import Batch
+from engine.prompt_logprobs import targets
 from engine.records import ScheduledSeq
 
 _INT_BYTES = 4
@@ -18,7 +19,8 @@ _INT_BYTES = 4
 class StepArrays:
     """The numbers of one step; `batch` points into them and is valid while this object lives.
 
-    batch: all of it but `logits` and `best`. samples: sequences whose logits are wanted.
+    batch: all of it but what the library shall fill. samples: sequences whose logits are wanted. scored:
+    positions that are.
     """
 
     def __init__(
@@ -53,11 +55,18 @@ class StepArrays:
             raise ValueError("a block table is shorter than its sequence")
         if positions is not None:
             _check_range("positions", [seq.start + seq.count - 1 for seq in seqs], positions)
-        _check_range("token_ids", tokens, vocab)
+        scored = targets(seqs)
+        _check_range("token_ids", [*tokens, *scored], vocab)
         _check_range("blocks", blocks, num_blocks)
         self.samples = sum(wants)
         slots = [seq.adapter_slot for seq in seqs]
-        self._numbers = array("i", [*starts, *counts, *block_counts, *slots, *wants, *tokens, *blocks])
+        self.scored = len(scored)
+        firsts = [seq.scored.start - seq.start for seq in seqs]
+        lengths = [len(seq.scored) for seq in seqs]
+        if not all(_scores_own(seq) for seq in seqs if seq.scored):
+            raise ValueError("a position is scored that the step does not compute, or samples from")
+        heads = [*starts, *counts, *block_counts, *slots, *wants, *firsts, *lengths]
+        self._numbers = array("i", [*heads, *tokens, *scored, *blocks])
         first, part = self._numbers.buffer_info()[0], len(seqs) * _INT_BYTES
         self.batch = Batch(
             sequences=len(seqs),
@@ -66,9 +75,17 @@ class StepArrays:
             block_counts=first + 2 * part,
             slots=first + 3 * part,
             samples=first + 4 * part,
-            token_ids=first + 5 * part,
-            blocks=first + 5 * part + len(tokens) * _INT_BYTES,
+            score_firsts=first + 5 * part,
+            score_counts=first + 6 * part,
+            token_ids=first + 7 * part,
+            targets=first + 7 * part + len(tokens) * _INT_BYTES,
+            blocks=first + 7 * part + (len(tokens) + len(scored)) * _INT_BYTES,
         )
+
+
+def _scores_own(seq: ScheduledSeq) -> bool:
+    end = seq.start + seq.count - seq.samples
+    return seq.start <= seq.scored.start and seq.scored.stop <= min(end, len(seq.token_ids) - 1)
 
 
 def _check_range(name: str, values: list[int], limit: int) -> None:

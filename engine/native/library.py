@@ -71,6 +71,9 @@ class Batch(ctypes.Structure):
         ("sequences", c_int32),
         *((name, c_void_p) for name in ("token_ids", "starts", "counts", "blocks", "block_counts")),
         *((name, c_void_p) for name in ("slots", "samples", "logits", "best")),
+        *((name, c_void_p) for name in ("score_firsts", "score_counts", "targets")),
+        ("top", c_int32),
+        *((name, c_void_p) for name in ("logprobs", "ranks", "top_ids", "top_logprobs")),
     )
 
 

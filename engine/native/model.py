@@ -25,9 +25,11 @@ from engine.native.batch import StepArrays
 from engine.native.build import default_cache
 from engine.native.levels import Level, choose_level
 from engine.native.library import open_library
+from engine.native.results import ScoreArrays
 from engine.native.spec import library_spec
 from engine.native.weights import Packer, load_weights
 from engine.ports import PreparedAdapter
+from engine.prompt_logprobs import most_wanted
 from engine.records import BlockCopy, ScheduledSeq
 from engine.scores import Scores
 
@@ -83,7 +85,7 @@ class NativeModel:
         load_weights(folder, self.spec, self._dtype, Packer(self._library, self._handle))
 
     def scores(self, seqs: Sequence[ScheduledSeq]) -> Scores:
-        """Write keys and values of `seqs`; scores of those that sample, in order.
+        """Write keys and values of `seqs`; scores of those that sample, in order, and of scored positions.
 
         The next call overwrites the logits: fresh memory for every step would cost a page fault every 4 KiB.
         Raises ValueError for sequences that would reach outside.
@@ -93,9 +95,10 @@ class NativeModel:
         out = self._room(arrays.samples)
         best = array("i", bytes(4 * arrays.samples))
         arrays.batch.logits, arrays.batch.best = out.data_ptr(), best.buffer_info()[0]
+        prompts = ScoreArrays(arrays.batch, arrays.scored, min(most_wanted(seqs), self.spec.vocab_size))
         if self._library.noria_step(self._handle, arrays.batch) != 0:
             raise MemoryError(f"no memory for a step of {sum(seq.count for seq in seqs)} tokens")
-        return Scores(out, best.tolist())
+        return Scores(out, best.tolist(), prompts.read())
 
     def copy_blocks(self, copies: Sequence[BlockCopy]) -> None:
         """Copy keys and values of whole blocks, one after another. Raises ValueError for one it lacks."""

@@ -101,7 +101,11 @@ def read_event(item: list[Any]) -> TokenEvent:
 
 
 def _write_logprobs(logprobs: tuple[TokenLogprob, ...] | None) -> list[Any] | None:
-    return None if logprobs is None else [[item.token_id, item.logprob, item.top] for item in logprobs]
+    return (
+        None
+        if logprobs is None
+        else [[item.token_id, item.logprob, item.top, item.rank] for item in logprobs]
+    )
 
 
 def _read_logprobs(entries: list[Any] | None) -> tuple[TokenLogprob, ...] | None:
@@ -109,8 +113,8 @@ def _read_logprobs(entries: list[Any] | None) -> tuple[TokenLogprob, ...] | None
 
 
 def _read_logprob(entry: list[Any]) -> TokenLogprob:
-    token_id, logprob, top = entry
-    return TokenLogprob(token_id, logprob, tuple((other, value) for other, value in top))
+    token_id, logprob, top, rank = entry
+    return TokenLogprob(token_id, logprob, tuple((other, value) for other, value in top), rank)
 
 
 def describe(error: Exception) -> list[Any]:

@@ -63,6 +63,14 @@ struct noria_batch {
     float* logits;               // [sequences that sample, vocab]
     int32_t* best;               // [sequences that sample] token of the highest logit, the lowest of several;
                                  // -1: one of its logits is not finite
+    const int32_t* score_firsts; // [sequences] of its tokens, the first that is scored, and how many are: none of
+    const int32_t* score_counts; // them is sampled too
+    const int32_t* targets;      // [scored tokens of all sequences] tokens whose probabilities are wanted
+    int32_t top;                 // so many likeliest tokens as well
+    float* logprobs;             // [scored tokens] natural-log probability; not a number: a logit is not finite
+    int32_t* ranks;              // [scored tokens] 1 and how many tokens are likelier
+    int32_t* top_ids;            // [scored tokens, top] best first, the lowest id first among equals
+    float* top_logprobs;
 };
 
 // Kinds of a step's work; norms belong to the product that reads them, the residual sum to the one before.

@@ -10,6 +10,7 @@
 #include "attention.h"
 #include "attention_int8.h"
 #include "choice.h"
+#include "score.h"
 
 template <class T>
 constexpr long kScratch = sizeof(Scratch<T>) > sizeof(Int8Scratch) ? sizeof(Scratch<T>) : sizeof(Int8Scratch);
@@ -18,7 +19,8 @@ template <class T>
 constexpr Kernels table() {
     return {&embed<T>,     &normalise<T>,   &add_normed,   &quantise<T>, &multiply<T>,      &deliver_sums<T>,
             &inward<T>,    &expand<T>,      &cap,          &add_share,   &prepare<T>,       &attend<T>,
-            &prepare_int8<T>, &attend_int8<T>, &best,      kScratch<T>};
+            &prepare_int8<T>, &attend_int8<T>, &best,
+            &score,        kScratch<T>};
 }
 
 constexpr Kernels kBf16 = table<bf16>();

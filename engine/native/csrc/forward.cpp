@@ -24,10 +24,9 @@ void Forward::run(const noria_batch& batch) {
     space_.reserve(plan_.rows, plan_.owners.most_ranks());
     mixture_.reserve(plan_.rows);
     head_.reserve();
-    logits_ = batch.logits;
-    best_ = batch.best;
+    results_ = {batch.logits, batch.best, batch.top, batch.logprobs, batch.ranks, batch.top_ids, batch.top_logprobs};
     watch.begin();
-    model_.team.run(*this, kPhasesOfLayer * model_.spec.layers + 1 + Head::kPhases);
+    model_.team.run(*this, kPhasesOfLayer * model_.spec.layers + 1 + head_.phases());
 }
 
 void Forward::work(Worker& worker) {
@@ -48,7 +47,7 @@ void Forward::work(Worker& worker) {
         mlp(worker, index, stream);
         watch.mark(worker.thread(), NORIA_SPENT_DOWN);
     }
-    head_.work(worker, stream.hidden, logits_, best_);
+    head_.work(worker, stream.hidden, results_);
     watch.mark(worker.thread(), NORIA_SPENT_HEAD);
 }
 
@@ -144,11 +143,11 @@ void Forward::join(Worker& worker, Product product, NormOf norm_of, const Stream
 
 // What is left of the rows goes on side by side, in the order of the logits.
 Forward::Stream Forward::trim(Worker& worker) {
-    const Stream left = {space_.last_hidden, space_.last_seen, static_cast<int>(plan_.sampled.size()),
+    const Stream left = {space_.last_hidden, space_.last_seen, static_cast<int>(plan_.wanted.size()),
                          &plan_.last_owners};
     const size_t seen_bytes = space_.seen_stride * model_.element();
     worker.phase(left.rows, [&](int i, int) {
-        const int row = plan_.sampled[i];
+        const int row = plan_.wanted[i];
         std::memcpy(left.hidden + i * space_.hidden_stride, space_.hidden + row * space_.hidden_stride,
                     space_.hidden_stride * sizeof(float));
         std::memcpy(space_.typed(left.seen, i, space_.seen_stride),

@@ -16,14 +16,14 @@ public:
     explicit Forward(Model& model);
     ~Forward() override { model_.team.settle(); }
 
-    // Fills batch.logits and batch.best. Throws std::bad_alloc before anything is computed.
+    // Fills what the batch has room for. Throws std::bad_alloc before anything is computed.
     void run(const noria_batch& batch);
     void work(Worker& worker) override;
 
     Watch watch;
 
 private:
-    // The rows under way: all of them, but in the last layer of a step that trims those that are sampled.
+    // The rows under way: all of them, but in the last layer of a step that trims those whose logits are wanted.
     struct Stream {
         float* hidden;
         void* seen;
@@ -61,8 +61,7 @@ private:
     const RowQuantiser quantiser_;
     Mixture mixture_;
     Head head_;
-    float* logits_ = nullptr;
-    int32_t* best_ = nullptr;
+    Results results_ = {};
 };
 
 }  // namespace noria

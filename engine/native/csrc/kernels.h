@@ -203,6 +203,15 @@ struct Attend {
     int next_head;
 };
 
+// Where it is put down what a row says of a token, and of its `top` likeliest; as in noria_batch.
+struct Score {
+    int top;
+    float* logprob;
+    int32_t* rank;
+    int32_t* top_ids;  // [top]
+    float* top_logprobs;
+};
+
 struct Kernels {
     void (*embed)(const Embed&, int token, int place, float* out);
     void (*normalise)(const Norm&, const float* x, void* out);
@@ -235,6 +244,8 @@ struct Kernels {
     void (*attend_int8)(const Attend&, int first, int rows, void* scratch);
     // Place of the highest of n logits, the first of several; -1: one of them is not finite.
     int (*best)(const float* logits, int n);
+    // What the log-softmax of n logits says of one token and of the likeliest.
+    void (*score)(const float* logits, int n, int token, const Score&);
     long scratch_bytes;
 };
 

@@ -14,14 +14,14 @@ void Plan::make(const noria_batch& batch) {
     lay_tables(batch);
     cut_tiles();
     find_owners(batch);
-    trims = !single && static_cast<int>(sampled.size()) < rows;
+    trims = !single && static_cast<int>(wanted.size()) < rows;
 }
 
 void Plan::lay_rows(const noria_batch& batch) {
     const int count = sequences = batch.sequences;
     std::vector<int> first_token(count + 1, 0), row_of(count);
     for (int i = 0; i < count; ++i) first_token[i + 1] = first_token[i] + batch.counts[i];
-    tokens.clear(), positions.clear(), span_of.clear(), spans.clear(), sampled.clear();
+    tokens.clear(), positions.clear(), span_of.clear(), spans.clear(), wanted.clear();
     for (const int i : order_) {
         const int row = static_cast<int>(tokens.size());
         row_of[i] = row;
@@ -34,7 +34,11 @@ void Plan::lay_rows(const noria_batch& batch) {
     }
     rows = static_cast<int>(tokens.size());
     for (int i = 0; i < count; ++i)
-        if (batch.samples[i] != 0) sampled.push_back(row_of[i] + batch.counts[i] - 1);
+        if (batch.samples[i] != 0) wanted.push_back(row_of[i] + batch.counts[i] - 1);
+    drawn = static_cast<int>(wanted.size());
+    for (int i = 0; i < count; ++i)
+        for (int j = 0; j < batch.score_counts[i]; ++j) wanted.push_back(row_of[i] + batch.score_firsts[i] + j);
+    targets.assign(batch.targets, batch.targets + wanted.size() - drawn);
 }
 
 // Of each group the tables of all sequences, one after another.
@@ -58,9 +62,9 @@ void Plan::cut_tiles() {
     tiles.clear(), last_tiles.clear();
     for (int span = 0; span < sequences; ++span)
         cut_rows(tiles, span, 0, spans[span].count * group);
-    for (const int row : sampled) {
-        const int all = spans[span_of[row]].count * group;
-        cut_rows(last_tiles, span_of[row], all - group, all);
+    for (const int row : wanted) {
+        const int first = (row - spans[span_of[row]].row) * group;
+        cut_rows(last_tiles, span_of[row], first, first + group);
     }
 }
 
@@ -75,7 +79,7 @@ void Plan::find_owners(const noria_batch& batch) {
         const Adapter* adapter = model_.slots.find(batch.slots[order_[i]]);
         for (int row = 0; row < spans[i].count; ++row) owners.add(adapter);
     }
-    for (const int row : sampled) last_owners.add(model_.slots.find(batch.slots[order_[span_of[row]]]));
+    for (const int row : wanted) last_owners.add(model_.slots.find(batch.slots[order_[span_of[row]]]));
     owners.cut(model_.team.size()), last_owners.cut(model_.team.size());
 }
 

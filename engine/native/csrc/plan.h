@@ -32,12 +32,14 @@ public:
     std::vector<int> tokens;     // [rows]
     std::vector<int> positions;  // [rows]
     std::vector<int> span_of;    // [rows]
-    std::vector<int> sampled;    // rows whose logits are wanted, in the caller's order
+    std::vector<int> wanted;     // rows whose logits are wanted, in the caller's order: first those that are
+    int drawn = 0;               // given out, so many; then those that are scored,
+    std::vector<int> targets;    // each for one token
     // Sequences, those of one adapter together, with the blocks of the first group; then the same of the others.
     std::vector<Span> spans;
     std::vector<Tile> tiles;
     Owners owners;  // of all rows
-    // Whether rows that are not sampled end at the last layer, once their keys and values are stored.
+    // Whether rows that are not wanted end at the last layer, once their keys and values are stored.
     bool trims = false;
     std::vector<Tile> last_tiles;  // of the rows that do not
     Owners last_owners;

@@ -14,6 +14,8 @@ from engine.adapter_weights import AdapterWeights, LoraPair
 from engine.config import blocks_for
 from engine.native.batch import StepArrays
 from engine.native.levels import Level
+from engine.ranking import likeliest, rank
+from engine.sampling import SamplingParams
 from engine.scores import ranked
 from tests.unit.engine.native_models import Shape, make_rows, native, save_drawn
 
@@ -121,3 +123,24 @@ def test_the_numbers_of_a_step_are_those_of_its_sequences(lengths: list[int]) ->
         at = ctypes.cast(getattr(arrays.batch, name), ctypes.POINTER(ctypes.c_int32))
         assert at[: len(values)] == values, name
     assert arrays.samples == sum(want["samples"])
+
+
+@pytest.mark.parametrize("level", ["best", "avx2"])
+@pytest.mark.parametrize("vocab", [48, 63, 512, 1041, 1536])
+def test_scored_positions_say_what_their_logits_say(tmp_path: Path, vocab: int, level: Level) -> None:
+    """Also of tokens that are as likely as others, whose places in the order are those of their ids."""
+    twins = [(low, low + vocab // 2) for low in range(vocab // 3)]
+    model = native(drawn(tmp_path, vocab, twins), level=level)
+    (row,) = make_rows([90], vocab, seed=vocab)
+    row.sampling = SamplingParams(max_tokens=1, prompt_logprobs=20)
+    got = model.scores([row.span(0, 90, scored=range(89))]).prompts
+    logits = torch.cat([model.logits([row.span(place, 1)]) for place in range(89)])
+    want = rank(logits, row.token_ids[1:], 20)
+    assert got.logprobs == pytest.approx(want.logprobs, abs=1e-5)
+    assert got.ranks == [
+        1 + int((each > each[token]).sum()) for each, token in zip(logits, row.token_ids[1:], strict=True)
+    ]
+    for pairs, each in zip(got.top, logits.numpy(), strict=True):
+        assert [token for token, _ in pairs] == likeliest(each, 20).tolist()
+    values = [[value for _, value in pairs] for pairs in got.top]
+    assert values == [pytest.approx([value for _, value in pairs], abs=1e-5) for pairs in want.top]

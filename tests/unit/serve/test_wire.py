@@ -40,7 +40,7 @@ def test_parameters_keep_their_shapes_on_the_wire() -> None:
         TokenEvent("r", (2,), finish="stop", stop_token=2, stats=RequestStats(3, 0, 9, 1, 0.1, 0.2, 0.3)),
         TokenEvent("r", (), finish="error", error="no"),
         TokenEvent("r", (5, 6), finish="length", index=2, score=-0.25),
-        TokenEvent("r", (5,), prompt_logprobs=(TokenLogprob(3, -0.5, ((3, -0.5),)),)),
+        TokenEvent("r", (5,), prompt_logprobs=(TokenLogprob(3, -0.5, ((3, -0.5),), rank=1),)),
     ],
 )
 def test_an_event_survives_the_wire(event: TokenEvent) -> None:
