@@ -74,6 +74,7 @@ def app_config(settings: Settings, url: str, folders: Mapping[str, Path]) -> App
         host=settings.server.host,
         port=settings.server.port,
         gateways=settings.server.replicas,
+        keep_responses_days=settings.database.keep_responses_days,
     )
 
 

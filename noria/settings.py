@@ -73,6 +73,8 @@ class DatabaseSettings(_Section):
     """An external PostgreSQL 18 with pgvector, or none for the embedded one."""
 
     url: Annotated[str, AfterValidator(check_database_url)] | None = None
+    keep_responses_days: int = Field(default=30, ge=1, le=3650)
+    """How long answers of the Responses API are kept, to be read and gone on from."""
 
 
 class StoreSettings(_Section):

@@ -5,8 +5,9 @@ parameters. Knows no HTTP.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from serve.answers.chat import ChatFormat
 from serve.answers.shared import Head, fingerprint
@@ -17,22 +18,23 @@ from serve.fleet import Fleet
 from serve.generation import Generation
 from serve.ids import uuid7
 from serve.metrics import BASE, Meter, Metrics
-from serve.order import Order, Prompt
+from serve.order import Api, Order, Prompt
 from serve.prompts import Prompts, of_text
 from serve.protocol.chat import ChatBody
 from serve.protocol.completions import CompletionBody
 from serve.record.keeper import Keeper
 from serve.routing import Router
 
-Format = ChatFormat | TextFormat
+Format = TypeVar("Format")
+Given = TypeVar("Given", covariant=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Performance:
-    """A request ready to start."""
+class Performance(Generic[Given]):
+    """A request ready to start, and the form of its answer."""
 
     generations: list[Generation]
-    format: Format
+    format: Given
     choices: int
     headers: dict[str, str]
 
@@ -54,10 +56,24 @@ class Conductor:
         self._metrics = metrics
         self._prompts = prompts
 
-    async def chat(self, body: ChatBody, caller: Caller) -> Performance:
-        """Raises UnknownModel, BadRequest, NoReplica and the tokenizer's errors."""
+    async def chat(self, body: ChatBody, caller: Caller) -> Performance[ChatFormat]:
+        """Raises what converse() raises."""
+
+        def shape(order: Order) -> ChatFormat:
+            head, tokenizer = _head("chatcmpl", order), order.route.model.tokenizer
+            return ChatFormat(head, tokenizer, body.wanted_logprobs, body.include_usage)
+
+        return await self.converse("chat", body, caller, shape)
+
+    async def converse(
+        self, api: Api, body: ChatBody, caller: Caller, shape: Callable[[Order], Format]
+    ) -> Performance[Format]:
+        """A conversation, of whichever API; `shape` makes the form of its answer.
+
+        Raises UnknownModel, BadRequest, NoReplica and the tokenizer's errors.
+        """
         caller = caller.with_parent(body.metadata.get("parent_request_id"), "metadata.parent_request_id")
-        order = self._order(body, caller)
+        order = self._order(api, body, caller)
         messages = tuple(message.plain() for message in body.messages)
         ids = await self._prompts.of_chat(
             order.route,
@@ -65,23 +81,21 @@ class Conductor:
             add_generation_prompt=body.add_generation_prompt,
             variables=body.chat_template_kwargs,
         )
-        head = _head("chatcmpl", order)
-        shape = ChatFormat(head, order.route.model.tokenizer, body.wanted_logprobs, body.include_usage)
-        return self._perform(order, [Prompt(ids, messages)], shape)
+        return self._perform(order, [Prompt(ids, messages)], shape(order))
 
-    async def complete(self, body: CompletionBody, caller: Caller) -> Performance:
+    async def complete(self, body: CompletionBody, caller: Caller) -> Performance[TextFormat]:
         """Raises UnknownModel, BadRequest, NoReplica and the tokenizer's errors."""
-        order = self._order(body, caller)
+        order = self._order("completions", body, caller)
         prompts = [await _prompt(order, prompt) for prompt in body.prompt]
         head = _head("cmpl", order)
         shape = TextFormat(head, order.route.model.tokenizer, body.wanted_logprobs, body.include_usage)
         return self._perform(order, prompts, shape)
 
-    def _order(self, body: ChatBody | CompletionBody, caller: Caller) -> Order:
+    def _order(self, api: Api, body: ChatBody | CompletionBody, caller: Caller) -> Order:
         key = body.user_key or caller.user or caller.id
-        return Order(body, caller, self._router.route(body.model, key))
+        return Order(api, body, caller, self._router.route(body.model, key))
 
-    def _perform(self, order: Order, prompts: Sequence[Prompt], shape: Format) -> Performance:
+    def _perform(self, order: Order, prompts: Sequence[Prompt], shape: Format) -> Performance[Format]:
         route = order.route
         member = self._fleet.pick(route.model.name, route.adapter_digest)
         wanted = [order.wanted(prompt, member.report.max_model_len) for prompt in prompts]

@@ -47,6 +47,7 @@ class AppConfig:
     gateways: gateway processes, all listening on (host, port).
     max_body_bytes, spool_bytes: upper bounds in bytes. adapter_disk_bytes: the same, of local copies of
         adapters; those unused for longest are removed.
+    keep_responses_days: how long answers of the Responses API are kept.
     drain_s: how long a stopping gateway or replica lets its streams finish, in seconds.
     """
 
@@ -65,6 +66,7 @@ class AppConfig:
     max_body_bytes: int = 4 << 20
     spool_bytes: int = 1 << 30
     adapter_disk_bytes: int = 32 << 30
+    keep_responses_days: int = 30
     drain_s: float = 5.0
 
     def model(self, name: str) -> ModelConfig:

@@ -6,6 +6,8 @@ ServeError
 │   ├── InvalidField              a parameter with a wrong type or value
 │   ├── UnsupportedParameter      documented elsewhere, not served here
 │   ├── UnknownParameter          no API of this kind has it
+│   ├── PreviousResponseNotFound  no kept conversation to go on from
+│   ├── NotInBackground           an answer that is not made in the background cannot be cancelled
 │   ├── BrokenTemplate            an adapter's chat template does not compile
 │   └── ContextTooLong            the prompt leaves no room for an answer
 ├── BodyTooLarge
@@ -15,6 +17,7 @@ ServeError
 ├── Unauthorized                  no valid API key
 ├── Forbidden                     not the admin key
 ├── UnknownModel                  neither adapter, endpoint nor base model
+├── ResponseNotFound              no answer of this id is kept
 ├── UnknownAdapterName            unload of a name that is not loaded
 ├── AdapterNameTaken              the name belongs to something else
 ├── AdapterAlreadyLoaded          load without load_inplace
@@ -71,6 +74,21 @@ class UnknownParameter(BadRequest):
 
     def __init__(self, param: str) -> None:
         super().__init__(f"unrecognized parameter {brief(param)}", param)
+
+
+class PreviousResponseNotFound(BadRequest):
+    """The conversation to go on from is not kept, or not whole any more."""
+
+    def __init__(self, response_id: str, reason: str) -> None:
+        name = brief(response_id, quote=False)
+        super().__init__(f"Previous response with id '{name}' not found: {reason}.", "previous_response_id")
+
+
+class NotInBackground(BadRequest):
+    """Only answers that are made in the background can be cancelled, and none are."""
+
+    def __init__(self) -> None:
+        super().__init__("only responses created with background: true can be cancelled, which is not served")
 
 
 class BrokenTemplate(BadRequest):
@@ -142,6 +160,15 @@ class UnknownModel(ServeError):
 
     def __init__(self, name: str) -> None:
         super().__init__(f"The model `{brief(name, quote=False)}` does not exist.")
+
+
+class ResponseNotFound(ServeError):
+    """The tenant has no kept answer of this id."""
+
+    param = "response_id"
+
+    def __init__(self, response_id: str) -> None:
+        super().__init__(f"Response with id '{brief(response_id, quote=False)}' not found.")
 
 
 class UnknownAdapterName(ServeError):
@@ -261,6 +288,8 @@ TABLE: dict[type[Exception], Row] = {
     InvalidField: _bad("invalid_value"),
     UnsupportedParameter: _bad("unsupported_parameter"),
     UnknownParameter: _bad("unknown_parameter"),
+    PreviousResponseNotFound: _bad("previous_response_not_found"),
+    NotInBackground: _bad("not_in_background"),
     BrokenTemplate: _bad("invalid_chat_template"),
     ContextTooLong: _bad("context_length_exceeded"),
     BodyTooLarge: _bad("body_too_large", 413),
@@ -270,6 +299,7 @@ TABLE: dict[type[Exception], Row] = {
     Unauthorized: Row(401, "authentication_error", "invalid_api_key"),
     Forbidden: Row(403, "permission_error", "admin_key_required"),
     UnknownModel: _bad("model_not_found", 404),
+    ResponseNotFound: _bad("response_not_found", 404),
     UnknownAdapterName: _bad("adapter_not_found", 404),
     AdapterNotServed: _bad("adapter_not_loaded", 409),
     AdapterNameTaken: _bad("name_taken"),

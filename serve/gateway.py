@@ -32,6 +32,7 @@ from serve.config import AppConfig
 from serve.directory import GatewayReport, ReplicaReport, View
 from serve.fleet import Fleet
 from serve.gathered_metrics import Health
+from serve.kept_responses import KeptResponses
 from serve.listing import Listing
 from serve.metrics import Metrics, ServedAdapters
 from serve.pins import Pins
@@ -40,6 +41,7 @@ from serve.record import Recorder, SpoolWriter
 from serve.record.keeper import Keeper
 from serve.registry_writer import RegistryWriter
 from serve.residency_record import ResidencyRecord
+from serve.responder import Responder
 from serve.routing import Router, load_model
 from serve.upkeep import Upkeep
 
@@ -88,6 +90,8 @@ class Gateway:
         self.metrics = Metrics(self._reports, self._health, self._served)
         self.prompts = Prompts()
         self.conductor = Conductor(self.router, self.fleet, self.keeper, self.metrics, self.prompts)
+        self.kept_responses = KeptResponses(self.database, self.metrics.responses_not_kept)
+        self.responder = Responder(self.conductor, self.kept_responses, config.keep_responses_days)
         self.doorkeeper = Doorkeeper(config.admin_key, {} if config.require_api_key else None)
         self._keys: asyncio.Task[None] | None = None
         self.pins = Pins(self.fleet, self._snapshot)
@@ -126,6 +130,7 @@ class Gateway:
         if self._keys is not None:
             self._keys.cancel()
         self._files.close()
+        self.kept_responses.close()
         self.prompts.close()
         await self.residency.close()
         await self.pins.close()

@@ -20,5 +20,8 @@ def uuid7() -> str:
 
 
 def bare_id(value: str) -> str:
-    """The id of a request out of itself or of a completion's id. Raises ValueError for anything else."""
-    return str(UUID(value.removeprefix("chatcmpl-").removeprefix("cmpl-")))
+    """The id of a request out of itself or of its answer's id. Raises ValueError for anything else."""
+    for prefix in ("chatcmpl-", "cmpl-", "resp_"):
+        if value.startswith(prefix):
+            return str(UUID(value.removeprefix(prefix)))
+    return str(UUID(value))

@@ -103,6 +103,11 @@ class Metrics:
         self.errors = Counter(
             "noria:http_errors", "Refused or failed requests.", ("code",), registry=self.registry
         )
+        self.responses_not_kept = Counter(
+            "noria:responses_not_kept",
+            "Answers that were to be kept and were not.",
+            registry=self.registry,
+        )
         self.feedback = Counter("noria:feedback", "Acts of feedback.", ("kind",), registry=self.registry)
 
     def _histogram(self, name: str, text: str, buckets: tuple[float, ...]) -> AdapterFamily[Histogram]:

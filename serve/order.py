@@ -16,6 +16,10 @@ from serve.protocol.completions import CompletionBody
 from serve.protocol.sampling import Wanted, to_sampling
 from serve.routing import Route
 
+Api = Literal["chat", "completions", "responses"]
+
+_PROMPT_PARAMETER: dict[Api, str] = {"chat": "messages", "completions": "prompt", "responses": "input"}
+
 # Parts of a body that the record keeps elsewhere, or not at all.
 _NOT_PARAMETERS = {"messages", "prompt", "model", "stream", "stream_options", "user", "safety_identifier"}
 
@@ -32,21 +36,16 @@ class Prompt:
 class Order:
     """A checked body with its caller and its route."""
 
+    api: Api
     body: ChatBody | CompletionBody
     caller: Caller
     route: Route
-
-    @property
-    def api(self) -> Literal["chat", "completions"]:
-        """Which of the two APIs was called."""
-        return "chat" if isinstance(self.body, ChatBody) else "completions"
 
     def wanted(self, prompt: Prompt, max_model_len: int) -> Wanted:
         """max_tokens, clamped to the room that the prompt leaves. Raises ContextTooLong if it leaves none."""
         room = max_model_len - len(prompt.ids)
         if room < 1:
-            param = "messages" if isinstance(self.body, ChatBody) else "prompt"
-            raise ContextTooLong(len(prompt.ids), max_model_len, param)
+            raise ContextTooLong(len(prompt.ids), max_model_len, _PROMPT_PARAMETER[self.api])
         return Wanted(
             room if self.body.limit is None else min(self.body.limit, room), self.body.wanted_logprobs
         )

@@ -23,6 +23,11 @@ def event(payload: Mapping[str, Any]) -> bytes:
     )
 
 
+def named(payload: Mapping[str, Any]) -> bytes:
+    """One event under the name that its payload has as `type`."""
+    return f"event: {payload['type']}\n".encode() + event(payload)
+
+
 class Template:
     """Events that differ in one text only.
 

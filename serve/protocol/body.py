@@ -77,20 +77,27 @@ def _first_problem(error: ValidationError, body: Mapping[str, Any]) -> InvalidFi
     cause = problem.get("ctx", {}).get("error")
     if isinstance(cause, Misfit):
         return InvalidField(str(cause), cause.param)
-    param = _path(problem["loc"], body)
-    if problem["type"] == "missing":
+    is_missing = problem["type"] == "missing"
+    param = _path(problem["loc"], body, is_missing)
+    if is_missing:
         return InvalidField(f"{param} is missing", param)
     message = problem["msg"].removeprefix("Value error, ")
     return InvalidField(f"{param} is {brief(problem['input'])}; {message}", param)
 
 
-def _path(location: tuple[str | int, ...], body: Any) -> str:
-    """messages[0].content from pydantic's location; an index that the client did not send is left out."""
+def _path(location: tuple[str | int, ...], body: Any, is_missing: bool) -> str:
+    """messages[0].content from pydantic's location.
+
+    What the client did not send is left out, for it is pydantic's own word for a kind of value; but where the
+    last part is missing from the body, that is the problem.
+    """
     text = ""
-    for part in location:
+    for place, part in enumerate(location, start=1):
         if isinstance(part, str):
-            text += f".{part}" if text else part
-            body = body.get(part) if isinstance(body, dict) else None
+            sent = isinstance(body, dict) and part in body
+            if sent or (is_missing and place == len(location)):
+                text += f".{part}" if text else part
+            body = body[part] if sent else body
         elif isinstance(body, list) and part < len(body):
             text += f"[{part}]"
             body = body[part]

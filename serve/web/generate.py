@@ -9,7 +9,7 @@ from starlette.responses import JSONResponse, Response
 
 from engine.errors import NoChatTemplate
 from serve import sse
-from serve.answers.events import Events
+from serve.answers.events import Events, Format
 from serve.answers.schema_chat import ChatCompletion, ChatCompletionChunk
 from serve.answers.schema_text import Completion, CompletionChunk
 from serve.answers.shared import collect, usage
@@ -64,7 +64,7 @@ def router(gateway: Gateway) -> APIRouter:
     return routes
 
 
-async def _answer(request: Request, performance: Performance, stream: bool) -> Response:
+async def _answer(request: Request, performance: Performance[Format], stream: bool) -> Response:
     """A stream begins only once the replica has taken all choices, so a refusal still has its status."""
     generations = performance.generations
     if stream:
@@ -75,13 +75,13 @@ async def _answer(request: Request, performance: Performance, stream: bool) -> R
     return JSONResponse(answer, headers=performance.headers)
 
 
-async def _all_pieces(performance: Performance) -> list[Piece]:
+async def _all_pieces(performance: Performance[Format]) -> list[Piece]:
     await start_all(performance.generations)
     async with contextlib.aclosing(merged(performance.generations)) as pieces:
         return [piece async for piece in pieces]
 
 
-async def _events(performance: Performance) -> AsyncGenerator[bytes, None]:
+async def _events(performance: Performance[Format]) -> AsyncGenerator[bytes, None]:
     """The events of a stream; a failure in the middle becomes an event, and the stream ends in order."""
     shape, generations = performance.format, performance.generations
     events = Events(shape)

@@ -22,6 +22,7 @@ def test_ids_differ() -> None:
 def test_the_id_of_a_completion_holds_the_requests_own() -> None:
     made = uuid7()
     assert bare_id(f"chatcmpl-{made}") == bare_id(f"cmpl-{made}") == bare_id(made.upper()) == made
+    assert bare_id(f"resp_{made.replace('-', '')}") == made
 
 
 def test_what_is_no_id_is_refused() -> None:
