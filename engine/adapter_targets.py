@@ -20,10 +20,10 @@ HEAD = "lm_head"
 class AdapterTargets:
     """Everything an adapter may name.
 
-    linear: linear modules of the layers, experts apart, and the head -> (out, in). biases: linear modules
-    and norms whose checkpoint has a bias -> its size. norms: those over the whole hidden state, not the
-    ones on single attention heads -> size. embedding: the token table, [vocab, hidden]. tied: the head's
-    matrix is that table.
+    linear: linear modules of the layers, experts apart, and the head, which encoders lack -> (out, in).
+    biases: linear modules and norms whose checkpoint has a bias -> its size. norms: those over the whole
+    hidden state, not the ones on single attention heads -> size. embedding: the token table,
+    [vocab, hidden]. tied: the head's matrix is that table.
     """
 
     linear: Mapping[str, tuple[int, int]]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from engine.modelspec import read_spec
+from engine.embeddingspec import read_text_model
 from engine.tensor_files import TensorFiles
 
 _HEAD = "lm_head.weight"
@@ -17,9 +17,10 @@ class BaseTensors:
 
     def __init__(self, folder: Path) -> None:
         """Raises UnsupportedModel or BadWeights."""
-        spec = read_spec(folder)
-        self._files = TensorFiles(folder, spec.layers_at.partition(".")[0])
-        self._head = f"{spec.names.embedding}.weight" if spec.tie_embeddings else _HEAD
+        spec = read_text_model(folder)
+        embedding, tied = spec.adapter_targets.embedding, spec.adapter_targets.tied
+        self._files = TensorFiles(folder, embedding.partition(".")[0])
+        self._head = f"{embedding}.weight" if tied else _HEAD
         self._turned = {f"{name}.weight" for name in spec.linear_modules} if spec.transposed else set()
 
     def take(self, name: str) -> Tensor | None:

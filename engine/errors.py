@@ -23,6 +23,7 @@
     │   └── BadTemplateInput          the template refused these messages
     ├── EngineBusy                    generate() while other requests are live
     ├── GenerationFailed              generate(): a request ended with finish="error"
+    ├── EmbeddingFailed               a text whose vector is not finite
     ├── EngineClosed                  the engine no longer takes work
     └── IntegrityError                an invariant of blocks, scheduler or slots is broken (a bug)
 
@@ -195,6 +196,13 @@ class GenerationFailed(EngineError):
         super().__init__(f"request {request_id!r} failed: {reason}")
         self.request_id = request_id
         self.reason = reason
+
+
+class EmbeddingFailed(EngineError):
+    """A vector holds NaN or infinity."""
+
+    def __init__(self) -> None:
+        super().__init__("the vector of a text holds values that are not finite")
 
 
 class EngineClosed(EngineError):

@@ -103,10 +103,9 @@ def _share_rows(config: AdapterConfig, targets: BaseTargets, name_of: Callable[[
 def _token_rows(
     config: AdapterConfig, targets: BaseTargets, name_of: Callable[[str], str], shared: bool
 ) -> dict[str, tuple[int, ...]]:
-    rows = {
-        targets.embedding: token_ids_of(config, name_of(targets.embedding), table=True),
-        HEAD: () if shared else token_ids_of(config, name_of(HEAD), table=False),
-    }
+    rows = {targets.embedding: token_ids_of(config, name_of(targets.embedding), table=True)}
+    if HEAD in targets.linear:
+        rows[HEAD] = () if shared else token_ids_of(config, name_of(HEAD), table=False)
     for name, ids in config.token_rows:
         if name and not any(name_of(module).endswith(name) for module in rows):
             raise UnsupportedFeature(
@@ -134,7 +133,7 @@ def _refuse_mixtures(
     config: AdapterConfig, targets: BaseTargets, required: Mapping[str, set[Part]], shared: bool
 ) -> None:
     """What PEFT refuses or ties differently; all of it concerns the two tables of tokens."""
-    table, head = required[targets.embedding], required[HEAD]
+    table, head = required[targets.embedding], required.get(HEAD, set[Part]())
     for parts in (table, head):
         if Part.TOKENS in parts and parts - {Part.TOKENS}:
             raise UnsupportedFeature(

@@ -10,8 +10,9 @@ HEAD = "lm_head"
 class BaseTargets(Protocol):
     """The part of engine.adapter_targets.AdapterTargets that is needed here.
 
-    linear: linear modules and the head -> (out, in). biases: modules with a bias -> its size. norms -> size.
-    embedding: the token table, [vocab, hidden]. tied: the head's matrix is that table.
+    linear: linear modules, and the head of a model that has one -> (out, in). biases: modules with a bias
+    -> its size. norms -> size. embedding: the token table, [vocab, hidden]. tied: the head's matrix is that
+    table.
     """
 
     @property

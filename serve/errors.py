@@ -328,6 +328,7 @@ TABLE: dict[type[Exception], Row] = {
     engine.errors.BadTemplateInput: _bad("invalid_value"),
     engine.errors.EngineBusy: INTERNAL,
     engine.errors.GenerationFailed: Row(500, "server_error", "generation_failed"),
+    engine.errors.EmbeddingFailed: Row(500, "server_error", "embedding_failed"),
     engine.errors.EngineClosed: _busy("replica_stopping"),
     engine.errors.IntegrityError: INTERNAL,
     MemoryError: _busy("out_of_memory"),

@@ -1,7 +1,4 @@
-"""BERT-like encoders (MiniLM, BGE, E5): learned positions, LayerNorm after each part, GELU.
-
-An encoder has no cache, no head and no adapters, so it has a description of its own, no ModelSpec.
-"""
+"""BERT-like encoders (MiniLM, BGE, E5): learned positions, LayerNorm after each part, GELU."""
 
 from __future__ import annotations
 
@@ -16,58 +13,14 @@ from torch.nn import functional as F
 from engine.attention.base import AttentionPlan
 from engine.attention.direct import DirectAttention
 from engine.attention.scores import Scores
-from engine.errors import UnsupportedModel
+from engine.encoderspec import ATTENTION_IN, ATTENTION_OUT, DOWN, FIRST_NORM, NORMS, ROOT, UP, EncoderSpec
+from engine.models.adapter_batch import AdapterBatch
 from engine.models.checkpoint import Checkpoint
-from engine.models.linear import Linear, make_linear
+from engine.models.linear import make_linear
 from engine.models.mlp import ACTIVATIONS
-from engine.models.norms import Norm, layer_norm
-from engine.modelspec import read_json
-
-_ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "relu": "relu"}
-_ONLY: dict[str, tuple[object, ...]] = {
-    "hidden_act": tuple(_ACTIVATIONS),
-    "position_embedding_type": ("absolute", None),
-    "is_decoder": (False, None),
-    "quantization_config": (None,),
-}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EncoderSpec:
-    """Immutable description of one encoder."""
-
-    hidden_size: int
-    intermediate_size: int
-    num_layers: int
-    num_heads: int
-    vocab_size: int
-    max_position: int
-    token_types: int
-    eps: float
-    activation: str
-
-
-def read_encoder_spec(folder: Path) -> EncoderSpec:
-    """Read `folder`/config.json. Raises UnsupportedModel naming the key, the value met and those allowed."""
-    config = read_json(folder / "config.json")
-    required = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
-    if missing := [key for key in required if config.get(key) is None]:
-        raise UnsupportedModel(f"config.json lacks {', '.join(missing)}")
-    for key, allowed in _ONLY.items():
-        if (met := config.get(key, allowed[0])) not in allowed:
-            shown = ", ".join(str(value) for value in allowed)
-            raise UnsupportedModel(f"{key} {met} is not supported; supported: {shown}")
-    return EncoderSpec(
-        hidden_size=int(config["hidden_size"]),
-        intermediate_size=int(config["intermediate_size"]),
-        num_layers=int(config["num_hidden_layers"]),
-        num_heads=int(config["num_attention_heads"]),
-        vocab_size=int(config["vocab_size"]),
-        max_position=int(config.get("max_position_embeddings", 512)),
-        token_types=int(config.get("type_vocab_size", 2)),
-        eps=float(config.get("layer_norm_eps", 1e-12)),
-        activation=_ACTIVATIONS[config.get("hidden_act", "gelu")],
-    )
+from engine.models.module_groups import ModuleGroup
+from engine.models.norms import AdaptedNorm, layer_norm
+from engine.models.projection import AdaptedLinear
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,18 +28,26 @@ class EncoderLayer:
     """Attention and MLP, each with a residual and a norm behind it."""
 
     heads: int
-    qkv: Linear
-    out: Linear
-    after_attention: Norm
+    qkv: AdaptedLinear
+    out: AdaptedLinear
+    after_attention: AdaptedNorm
     activation: Callable[[Tensor], Tensor]
-    up: Linear
-    down: Linear
-    after_mlp: Norm
+    up: AdaptedLinear
+    down: AdaptedLinear
+    after_mlp: AdaptedNorm
 
-    def __call__(self, x: Tensor, layer: int, attention: DirectAttention, plan: AttentionPlan) -> Tensor:
-        q, k, v = self.qkv(x).view(len(x), 3, self.heads, -1).unbind(1)
-        x = self.after_attention(x + self.out(attention.attend(layer, q, k, v, plan).flatten(1)))
-        return self.after_mlp(x + self.down(self.activation(self.up(x))))
+    def __call__(
+        self,
+        x: Tensor,
+        layer: int,
+        attention: DirectAttention,
+        plan: AttentionPlan,
+        adapters: AdapterBatch | None,
+    ) -> Tensor:
+        q, k, v = self.qkv(x, adapters).view(len(x), 3, self.heads, -1).unbind(1)
+        seen = attention.attend(layer, q, k, v, plan).flatten(1)
+        x = self.after_attention(x + self.out(seen, adapters), adapters)
+        return self.after_mlp(x + self.down(self.activation(self.up(x, adapters)), adapters), adapters)
 
 
 class BertEncoder:
@@ -94,49 +55,72 @@ class BertEncoder:
 
     def __init__(self, spec: EncoderSpec, weights: Checkpoint) -> None:
         """Raises BadWeights."""
-        size, at = spec.hidden_size, "bert.embeddings"
+        size, at = spec.hidden_size, f"{ROOT}.embeddings"
         self._words = weights.take(f"{at}.word_embeddings.weight", (spec.vocab_size, size))
         self._places = weights.take(f"{at}.position_embeddings.weight", (spec.max_position, size))
         # Texts are of one part: the first of the token types is theirs.
         self._type = weights.take(f"{at}.token_type_embeddings.weight", (spec.token_types, size))[0]
-        self._norm = layer_norm(weights, f"{at}.LayerNorm", size, spec.eps)
-        self._layers = [_layer(spec, f"bert.encoder.layer.{i}", weights) for i in range(spec.num_layers)]
+        self._norm = AdaptedNorm(FIRST_NORM, layer_norm(weights, FIRST_NORM, size, spec.eps))
+        self._layers = [_layer(spec, layer, weights) for layer in range(spec.num_layers)]
         self.attention = DirectAttention((None,) * spec.num_layers, Scores(), causal=False)
 
-    def forward(self, token_ids: Tensor, positions: Tensor, plan: AttentionPlan) -> Tensor:
+    def forward(
+        self, token_ids: Tensor, positions: Tensor, plan: AttentionPlan, adapters: AdapterBatch | None
+    ) -> Tensor:
         """token_ids, positions [T] int64; plan of `attention` -> hidden states [T, hidden]."""
-        x = F.embedding(token_ids, self._words) + self._type + F.embedding(positions, self._places)
-        x = self._norm(x)
+        words = F.embedding(token_ids, self._words)
+        if adapters is not None:
+            adapters.embed(token_ids, words)
+        x = self._norm(words + self._type + F.embedding(positions, self._places), adapters)
         for number, layer in enumerate(self._layers):
-            x = layer(x, number, self.attention, plan)
+            x = layer(x, number, self.attention, plan, adapters)
         return x
 
 
 def load_encoder(folder: Path, spec: EncoderSpec, dtype: torch.dtype) -> BertEncoder:
     """Read the weights of `folder`. Raises BadWeights."""
-    with Checkpoint(folder, dtype, root="bert") as weights:
+    with Checkpoint(folder, dtype, root=ROOT) as weights:
         encoder = BertEncoder(spec, weights)
-        weights.ignore("bert.pooler.dense.weight", "bert.pooler.dense.bias")
+        weights.ignore(f"{ROOT}.pooler.dense.weight", f"{ROOT}.pooler.dense.bias")
         weights.expect_empty()
     return encoder
 
 
-def _layer(spec: EncoderSpec, at: str, weights: Checkpoint) -> EncoderLayer:
-    size, inner = spec.hidden_size, spec.intermediate_size
+def encoder_groups(spec: EncoderSpec) -> list[ModuleGroup]:
+    """The linear modules of every layer that read the same input."""
+    return [group for layer in range(spec.num_layers) for group in _groups(spec, layer)]
 
-    def dense(out: int, width: int, *names: str) -> Linear:
-        matrices = [weights.take(f"{at}.{name}.weight", (out, width)) for name in names]
-        biases = [weights.take(f"{at}.{name}.bias", (out,)) for name in names]
-        return make_linear(torch.cat(matrices), torch.cat(biases))
 
-    own = "attention.self"
+def _groups(spec: EncoderSpec, layer: int) -> tuple[ModuleGroup, ModuleGroup, ModuleGroup, ModuleGroup]:
+    """Of one layer: into attention and out of it, up and down."""
+    shapes, at = spec.linear_modules, spec.layer_at(layer)
+
+    def group(*modules: str) -> ModuleGroup:
+        names = tuple(f"{at}.{module}" for module in modules)
+        return ModuleGroup(names, tuple(shapes[name][0] for name in names))
+
+    return group(*ATTENTION_IN), group(ATTENTION_OUT), group(UP), group(DOWN)
+
+
+def _layer(spec: EncoderSpec, layer: int, weights: Checkpoint) -> EncoderLayer:
+    shapes, at = spec.linear_modules, spec.layer_at(layer)
+
+    def dense(group: ModuleGroup) -> AdaptedLinear:
+        matrices = [weights.take(f"{name}.weight", shapes[name]) for name in group.names]
+        biases = [weights.take(f"{name}.bias", shapes[name][:1]) for name in group.names]
+        return AdaptedLinear(group, make_linear(torch.cat(matrices), torch.cat(biases)))
+
+    def norm(name: str) -> AdaptedNorm:
+        return AdaptedNorm(name, layer_norm(weights, name, spec.hidden_size, spec.eps))
+
+    qkv, out, up, down = map(dense, _groups(spec, layer))
     return EncoderLayer(
         heads=spec.num_heads,
-        qkv=dense(size, size, f"{own}.query", f"{own}.key", f"{own}.value"),
-        out=dense(size, size, "attention.output.dense"),
-        after_attention=layer_norm(weights, f"{at}.attention.output.LayerNorm", size, spec.eps),
+        qkv=qkv,
+        out=out,
+        after_attention=norm(f"{at}.{NORMS[0]}"),
         activation=ACTIVATIONS[spec.activation],
-        up=dense(inner, size, "intermediate.dense"),
-        down=dense(size, inner, "output.dense"),
-        after_mlp=layer_norm(weights, f"{at}.output.LayerNorm", size, spec.eps),
+        up=up,
+        down=down,
+        after_mlp=norm(f"{at}.{NORMS[1]}"),
     )

@@ -16,7 +16,7 @@ from engine.models.base import ForwardBatch
 from engine.models.checkpoint import Checkpoint
 from engine.models.llama import gated_mlp, rotary_attention
 from engine.models.mlp import MLP
-from engine.models.norms import AdaptedNorm, offset_rms_norm
+from engine.models.norms import AdaptedNorm, adapted_norm, offset_rms_norm
 from engine.models.rope import Angles
 from engine.models.self_attention import SelfAttention
 from engine.models.stack import Rotations, StackedDecoder, TokenEmbedding, make_head
@@ -50,14 +50,14 @@ def build(spec: ModelSpec, weights: Checkpoint, dtype: torch.dtype) -> StackedDe
         embed=TokenEmbedding(embedding, spec.embedding_scale),
         rotations=Rotations(spec, dtype),
         layers=[_layer(spec, layer, weights) for layer in range(spec.num_layers)],
-        norm=AdaptedNorm(weights, spec, spec.names.final_norm, offset_rms_norm),
+        norm=adapted_norm(weights, spec, spec.names.final_norm, offset_rms_norm),
         head=make_head(spec, weights, embedding),
     )
 
 
 def _layer(spec: ModelSpec, layer: int, weights: Checkpoint) -> SandwichLayer:
     def norm(name: str) -> AdaptedNorm:
-        return AdaptedNorm(weights, spec, f"{spec.layers_at}.{layer}.{name}", offset_rms_norm)
+        return adapted_norm(weights, spec, f"{spec.layers_at}.{layer}.{name}", offset_rms_norm)
 
     return SandwichLayer(
         before_attention=norm(spec.names.before_attention),

@@ -10,7 +10,7 @@ import torch
 
 from engine.models.checkpoint import Checkpoint
 from engine.models.mlp import PlainMLP
-from engine.models.norms import AdaptedNorm, layer_norm
+from engine.models.norms import adapted_norm, layer_norm
 from engine.models.projection import Projection
 from engine.models.self_attention import SelfAttention
 from engine.models.stack import PositionedEmbedding, PreNormLayer, StackedDecoder, make_head
@@ -26,7 +26,7 @@ def build(spec: ModelSpec, weights: Checkpoint, dtype: torch.dtype) -> StackedDe
         embed=PositionedEmbedding(embedding, places, spec.first_place),
         rotations=None,
         layers=[_layer(spec, layer, weights) for layer in range(spec.num_layers)],
-        norm=AdaptedNorm(weights, spec, spec.names.final_norm, layer_norm),
+        norm=adapted_norm(weights, spec, spec.names.final_norm, layer_norm),
         head=make_head(spec, weights, embedding),
     )
 
@@ -37,8 +37,8 @@ def _layer(spec: ModelSpec, layer: int, weights: Checkpoint) -> PreNormLayer:
 
     prefix = f"{spec.layers_at}.{layer}"
     return PreNormLayer(
-        before_attention=AdaptedNorm(weights, spec, f"{prefix}.{spec.names.before_attention}", layer_norm),
+        before_attention=adapted_norm(weights, spec, f"{prefix}.{spec.names.before_attention}", layer_norm),
         attention=SelfAttention(spec, layer, part("qkv", spec.qkv_bias), part("o", spec.o_bias), None),
-        before_mlp=AdaptedNorm(weights, spec, f"{prefix}.{spec.names.before_mlp}", layer_norm),
+        before_mlp=adapted_norm(weights, spec, f"{prefix}.{spec.names.before_mlp}", layer_norm),
         mlp=PlainMLP(spec.activation, part("up", spec.mlp_bias), part("down", spec.mlp_bias)),
     )

@@ -12,7 +12,7 @@ import torch
 
 from engine.models.checkpoint import Checkpoint
 from engine.models.mlp import MLP, GatedMLP
-from engine.models.norms import AdaptedNorm, LoadNorm, rms_norm
+from engine.models.norms import LoadNorm, adapted_norm, rms_norm
 from engine.models.projection import Projection
 from engine.models.self_attention import SelfAttention
 from engine.models.stack import PreNormLayer, Rotations, StackedDecoder, TokenEmbedding, make_head
@@ -33,7 +33,7 @@ def build_with(spec: ModelSpec, weights: Checkpoint, dtype: torch.dtype, make_ml
         embed=TokenEmbedding(embedding),
         rotations=Rotations(spec, dtype),
         layers=[_layer(spec, layer, weights, make_mlp) for layer in range(spec.num_layers)],
-        norm=AdaptedNorm(weights, spec, spec.names.final_norm, rms_norm),
+        norm=adapted_norm(weights, spec, spec.names.final_norm, rms_norm),
         head=make_head(spec, weights, embedding),
     )
 
@@ -60,8 +60,8 @@ def gated_mlp(spec: ModelSpec, layer: int, weights: Checkpoint) -> GatedMLP:
 def _layer(spec: ModelSpec, layer: int, weights: Checkpoint, make_mlp: MakeMLP) -> PreNormLayer:
     prefix = f"{spec.layers_at}.{layer}"
     return PreNormLayer(
-        before_attention=AdaptedNorm(weights, spec, f"{prefix}.{spec.names.before_attention}", rms_norm),
+        before_attention=adapted_norm(weights, spec, f"{prefix}.{spec.names.before_attention}", rms_norm),
         attention=rotary_attention(spec, layer, weights, rms_norm),
-        before_mlp=AdaptedNorm(weights, spec, f"{prefix}.{spec.names.before_mlp}", rms_norm),
+        before_mlp=adapted_norm(weights, spec, f"{prefix}.{spec.names.before_mlp}", rms_norm),
         mlp=make_mlp(spec, layer, weights),
     )

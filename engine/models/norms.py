@@ -77,9 +77,9 @@ class LayerNorm:
 class AdaptedNorm:
     """A norm over the whole hidden state, whose weights an adapter may replace for its own rows."""
 
-    def __init__(self, weights: Checkpoint, spec: ModelSpec, name: str, load: LoadNorm) -> None:
+    def __init__(self, name: str, norm: Norm) -> None:
         self._name = name
-        self._norm = load(weights, name, spec.hidden_size, spec.rms_norm_eps)
+        self._norm = norm
 
     def __call__(self, x: Tensor, adapters: AdapterBatch | None) -> Tensor:
         """x [T, hidden] -> [T, hidden]."""
@@ -87,6 +87,11 @@ class AdaptedNorm:
         if adapters is not None:
             adapters.norm(self._name, self._norm, x, y)
         return y
+
+
+def adapted_norm(weights: Checkpoint, spec: ModelSpec, name: str, load: LoadNorm) -> AdaptedNorm:
+    """Norm `name` of a decoder."""
+    return AdaptedNorm(name, load(weights, name, spec.hidden_size, spec.rms_norm_eps))
 
 
 def rms_norm(weights: Checkpoint, name: str, size: int, eps: float) -> Norm:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import transformers
 
 from engine.base_tensors import BaseTensors
 from engine.errors import BadWeights
@@ -46,3 +47,14 @@ def test_an_unknown_name_is_none_and_a_missing_file_is_refused(tiny: Tiny, tmp_p
     (tmp_path / "config.json").write_bytes((tiny("llama").folder / "config.json").read_bytes())
     with pytest.raises(BadWeights, match="holds neither"):
         BaseTensors(tmp_path)
+
+
+def test_an_encoder_has_no_head(tmp_path: Path) -> None:
+    shape = {"hidden_size": 8, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    model = transformers.BertModel(transformers.BertConfig(vocab_size=16, **shape))
+    model.save_pretrained(tmp_path)
+    base, name = BaseTensors(tmp_path), "encoder.layer.0.attention.self.query.weight"
+    found = base.take(f"bert.{name}")
+    assert found is not None
+    assert torch.equal(found, model.state_dict()[name])
+    assert base.take("lm_head.weight") is None

@@ -13,7 +13,14 @@ import torch
 
 from engine import embedding
 from engine.embedding import Embedder
-from engine.errors import BadWeights, InvalidParameter, PromptTooLong, UnsupportedModel
+from engine.errors import (
+    BadWeights,
+    EmbeddingFailed,
+    InvalidConfig,
+    InvalidParameter,
+    PromptTooLong,
+    UnsupportedModel,
+)
 from tests.unit.engine.conftest import TinyModel
 
 TOLERANCE = {"rtol": 2e-4, "atol": 2e-4}
@@ -56,7 +63,7 @@ def hidden(model: Any, text: list[int]) -> torch.Tensor:
 def test_encoder_vectors_are_means(
     encoder: TinyModel, monkeypatch: pytest.MonkeyPatch, pass_tokens: int
 ) -> None:
-    monkeypatch.setattr(embedding, "_PASS_TOKENS", pass_tokens)
+    monkeypatch.setattr(embedding, "PASS_TOKENS", pass_tokens)
     want = torch.stack([hidden(encoder.reference, text).mean(0) for text in TEXTS])
     got = Embedder(encoder.folder, normalize=False).embed(TEXTS)
     assert (got.dtype, tuple(got.shape)) == (torch.float32, (4, 48))
@@ -94,7 +101,7 @@ def test_the_folder_may_ask_for_a_pooling(
     want = torch.stack([pick(hidden(encoder.reference, text)) for text in TEXTS])
     torch.testing.assert_close(Embedder(folder, normalize=False).embed(TEXTS), want, **TOLERANCE)
     first = torch.stack([hidden(encoder.reference, text)[0] for text in TEXTS])
-    told = Embedder(folder, normalize=False, pooling="first").embed(TEXTS)
+    told = Embedder(folder, normalize=False, pooling="cls").embed(TEXTS)
     torch.testing.assert_close(told, first, **TOLERANCE)
 
 
@@ -142,6 +149,51 @@ def test_vectors_have_length_one_unless_told_otherwise(encoder: TinyModel) -> No
         Embedder(encoder.folder).embed(TEXTS), plain / plain.norm(dim=-1, keepdim=True)
     )
     assert Embedder(encoder.folder).embed([]).shape == (0, 48)
+
+
+@pytest.mark.parametrize(
+    ("modules", "told", "expected"),
+    [
+        (["Transformer", "Pooling"], None, False),
+        (["Transformer", "Pooling", "Normalize"], None, True),
+        (["Transformer", "Pooling", "Normalize"], False, False),
+        (["Transformer", "Pooling"], True, True),
+    ],
+)
+def test_the_folder_says_whether_vectors_have_length_one(
+    encoder: TinyModel, tmp_path: Path, modules: list[str], told: bool | None, expected: bool
+) -> None:
+    folder = with_sentence_files(encoder, tmp_path, {"pooling_mode": "mean"}, modules)
+    lengths = Embedder(folder, normalize=told).embed(TEXTS).norm(dim=-1)
+    assert torch.allclose(lengths, torch.ones(4)) == expected
+
+
+def test_fewer_dimensions_are_the_first_ones_made_length_one_again(encoder: TinyModel) -> None:
+    plain = Embedder(encoder.folder, normalize=False).embed(TEXTS)[:, :7]
+    torch.testing.assert_close(
+        Embedder(encoder.folder).embed(TEXTS, dimensions=7), plain / plain.norm(dim=-1, keepdim=True)
+    )
+    assert torch.equal(Embedder(encoder.folder, normalize=False).embed(TEXTS, dimensions=7), plain)
+    for wrong in (0, 49):
+        with pytest.raises(InvalidParameter, match=f"dimensions is {wrong}; allowed: 1 to 48"):
+            Embedder(encoder.folder).embed(TEXTS, dimensions=wrong)
+
+
+def test_the_longest_text_is_what_was_told_or_the_folder_says(encoder: TinyModel, tmp_path: Path) -> None:
+    assert Embedder(encoder.folder).max_tokens == 96
+    folder = with_sentence_files(encoder, tmp_path, {"pooling_mode": "mean"}, [])
+    (folder / "sentence_bert_config.json").write_text('{"max_seq_length": 40}')
+    assert Embedder(folder).max_tokens == 40
+    assert Embedder(folder, max_tokens=90).max_tokens == 90
+    (folder / "sentence_bert_config.json").write_text('{"max_seq_length": 4000}')
+    assert Embedder(folder).max_tokens == 96
+    with pytest.raises(InvalidConfig, match="max_model_len is 97; the model allows 96"):
+        Embedder(folder, max_tokens=97)
+
+
+def test_a_vector_that_is_not_finite_is_refused(encoder: TinyModel) -> None:
+    with pytest.raises(EmbeddingFailed, match="not finite"):
+        Embedder(encoder.folder).shaped(torch.tensor([1.0, float("nan")]), None)
 
 
 def test_bfloat16_stays_near_float32(encoder: TinyModel) -> None:
