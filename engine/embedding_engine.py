@@ -102,7 +102,8 @@ class EmbeddingEngine:
         if not texts:
             return b""
         self._queue.put(order)
-        waiter = self._waiters[id(order)] = asyncio.get_running_loop().create_future()
+        waiter: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self._waiters[id(order)] = waiter
         self._wake.set()
         try:
             return await waiter

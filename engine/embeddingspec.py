@@ -50,7 +50,7 @@ def read_embedding_spec(
     model = read_text_model(folder)
     modules = _modules(folder / "modules.json")
     usual: Pooling = "mean" if isinstance(model, EncoderSpec) else "last"
-    longest = max_tokens or min(_asked_length(folder), model.max_position)
+    longest = max_tokens or min(_asked_length(folder) or model.max_position, model.max_position)
     if longest > model.max_position:
         raise InvalidConfig(f"max_model_len is {longest}; the model allows {model.max_position}")
     return EmbeddingSpec(
@@ -86,10 +86,10 @@ def _asked_pooling(path: Path) -> Pooling | None:
     return names[asked[0]]
 
 
-def _asked_length(folder: Path) -> float:
+def _asked_length(folder: Path) -> int | None:
     path = folder / "sentence_bert_config.json"
     length = read_json(path).get("max_seq_length") if path.exists() else None
-    return length if isinstance(length, int) and length > 0 else float("inf")
+    return length if isinstance(length, int) and length > 0 else None
 
 
 def _modules(path: Path) -> tuple[str, ...]:

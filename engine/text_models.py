@@ -47,7 +47,7 @@ class _Decoder:
     """States behind the last norm; each token sees those before it."""
 
     def __init__(self, folder: Path, spec: ModelSpec, dtype: torch.dtype) -> None:
-        self.groups = all_groups(spec)
+        self.groups: Sequence[ModuleGroup] = all_groups(spec)
         self._decoder = load_decoder(folder, spec, dtype)
         self._attention = DirectAttention(spec.windows, Scores.of(spec), causal=True)
 
@@ -68,7 +68,7 @@ class _Encoder:
     """States of the last layer; each token sees its whole text."""
 
     def __init__(self, folder: Path, spec: EncoderSpec, dtype: torch.dtype) -> None:
-        self.groups = encoder_groups(spec)
+        self.groups: Sequence[ModuleGroup] = encoder_groups(spec)
         self._encoder = load_encoder(folder, spec, dtype)
 
     def __call__(self, texts: Texts, adapters: AdapterBatch | None) -> Tensor:
