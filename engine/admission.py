@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import chain
+from typing import TYPE_CHECKING
 
 from engine.activation import activation
 from engine.block_need import BlockNeed
@@ -16,6 +17,9 @@ from engine.ports import ModelRunner, PreparedAdapter
 from engine.records import Request, SamplingParams
 from engine.sequence import Sequence
 from engine.token_mask import mask_of
+
+if TYPE_CHECKING:
+    from engine.guide import Guide
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +37,10 @@ class Room:
     need: BlockNeed
 
     def stop_ids(self, sampling: SamplingParams) -> frozenset[int]:
-        """Every token that ends a completion."""
+        """Every token that ends a completion. A grammar says itself where its sentences end."""
         own = frozenset(sampling.stop_token_ids)
-        return own if sampling.ignore_eos else own | self.eos_token_ids
+        goes_on = sampling.ignore_eos and sampling.grammar is None
+        return own if goes_on else own | self.eos_token_ids
 
 
 def measure_room(config: EngineConfig, runner: ModelRunner) -> Room:
@@ -84,9 +89,19 @@ def check_parent(request: Request, parent_id: str, parent: Group | None) -> Grou
 
 
 def make_sequence(
-    seq_id: int, request: Request, room: Room, *, max_tokens: int, adapter: PreparedAdapter | None, now: float
+    seq_id: int,
+    request: Request,
+    room: Room,
+    *,
+    max_tokens: int,
+    adapter: PreparedAdapter | None,
+    guide: Guide | None = None,
+    now: float,
 ) -> Sequence:
-    """The first sequence of a checked request, `adapter` its own; draws a seed where it brings none."""
+    """The first sequence of a checked request, `adapter` and `guide` its own.
+
+    Draws a seed where the request brings none.
+    """
     sampling = request.sampling
     allowed = sampling.allowed_token_ids
     if sampling.is_ranked and sampling.logprobs is None:
@@ -101,6 +116,7 @@ def make_sequence(
         added_at=now,
         need=room.need,
         allowed=None if allowed is None else mask_of(allowed, room.vocab_size),
+        guide=guide,
     )
 
 

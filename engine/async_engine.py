@@ -1,6 +1,6 @@
 """The engine for asyncio: a thread steps it, and events come back to the loop in batches.
 
-Everything here but prepare_adapter is called on the loop that called start(). Knows no model: requests,
+Everything here but what prepares is called on the loop that called start(). Knows no model: requests,
 events and adapters pass through.
 """
 
@@ -16,10 +16,12 @@ from engine.engine import Engine
 from engine.errors import EngineClosed
 from engine.inbox import Command, Inbox
 from engine.records import AdapterInfo, EngineStats, Request
-from engine.step_thread import StepThread
+from engine.step_thread import Preparer, StepThread
 
 if TYPE_CHECKING:
     from engine.adapter_weights import AdapterWeights
+    from engine.grammar import Grammar
+    from engine.guidance import PreparedGrammar
     from engine.ports import PreparedAdapter
 
 T = TypeVar("T")
@@ -75,12 +77,13 @@ class AsyncEngine:
             await self._ended
         self._thread.join()
 
-    async def add(self, request: Request) -> None:
+    async def add(self, request: Request, grammar: PreparedGrammar | None = None) -> None:
         """Take a request in between two steps. Raises what Engine.add raises, and EngineClosed.
 
+        grammar: the request's, prepared; without it the steps of all wait while it is.
         Cancelled while waiting, it aborts the request.
         """
-        await self._take_in(request, lambda engine: engine.add(request))
+        await self._take_in(request, lambda engine: engine.add(request, grammar))
 
     async def fork(self, parent_id: str, request: Request) -> None:
         """Take in a request that goes on from a live one, as add() does. Raises what Engine.fork raises."""
@@ -95,9 +98,15 @@ class AsyncEngine:
 
     def prepare_adapter(self, weights: AdapterWeights) -> PreparedAdapter:
         """See Engine.prepare_adapter; any thread, which it keeps busy. Raises EngineClosed before start()."""
-        if self._thread is None or self._thread.prepare is None:
-            raise EngineClosed("the engine is not started; it prepares no adapters")
-        return self._thread.prepare(weights)
+        return self._preparer.prepare_adapter(weights)
+
+    def prepare_grammar(self, grammar: Grammar) -> PreparedGrammar:
+        """See Engine.prepare_grammar; any thread, which it keeps busy. Raises EngineClosed before start()."""
+        return self._preparer.prepare_grammar(grammar)
+
+    def kept_grammar(self, grammar: Grammar) -> PreparedGrammar | None:
+        """What prepare_grammar would return at once. Raises EngineClosed before start()."""
+        return self._preparer.kept_grammar(grammar)
 
     async def add_adapter(self, prepared: PreparedAdapter) -> None:
         """Requests may name it from now on. Raises NoAdapterSlots, EngineClosed."""
@@ -127,6 +136,12 @@ class AsyncEngine:
     def healthy(self) -> bool:
         """Started, not closed, and not failing step after step."""
         return self._thread is not None and self._thread.healthy
+
+    @property
+    def _preparer(self) -> Preparer:
+        if self._thread is None or self._thread.preparer is None:
+            raise EngineClosed("the engine is not started; it prepares nothing")
+        return self._thread.preparer
 
     async def _take_in(self, request: Request, action: Callable[[Engine], None]) -> None:
         try:

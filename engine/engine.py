@@ -19,8 +19,10 @@ from engine.config import EngineConfig
 from engine.costs import RestoreCosts
 from engine.errors import IntegrityError, NoAdapterSlots, QueueFull
 from engine.generate import generate
+from engine.guidance import Guidance, PreparedGrammar
 from engine.limits import SchedulerCounters
 from engine.live import LiveRequests
+from engine.mask_threads import MaskThreads
 from engine.ports import ModelRunner, PreparedAdapter
 from engine.progress import Progress
 from engine.records import (
@@ -37,6 +39,7 @@ from engine.stats import StepCounters, snapshot
 
 if TYPE_CHECKING:
     from engine.adapter_weights import AdapterWeights
+    from engine.grammar import Grammar
 
 logger = logging.getLogger(__name__)
 
@@ -56,6 +59,8 @@ class Engine:
         self._costs = measured_costs(self._runner) if costs is None else costs
         self._room = measure_room(config, self._runner)
         self._adapters = AddedAdapters()
+        self._guidance = Guidance(config.model, self._runner.vocab_size, self._runner.eos_token_ids)
+        self._masks = MaskThreads()
         self._steps = StepCounters()
         self._scheduling = SchedulerCounters()
         self._scheduler = self._make_scheduler()
@@ -78,13 +83,14 @@ class Engine:
         """Whether add() would not raise QueueFull."""
         return len(self._scheduler.waiting) < self._config.max_waiting
 
-    def add(self, request: Request) -> None:
+    def add(self, request: Request, grammar: PreparedGrammar | None = None) -> None:
         """Take a request in.
 
+        grammar: what its own was prepared to; without it that is done here.
         Raises InvalidParameter, PromptTooLong, TooLargeForPool, DuplicateRequest, QueueFull,
-        UnknownAdapter; then nothing has changed.
+        UnknownAdapter, and what prepare_grammar raises; then nothing has changed.
         """
-        self._scheduler.add(self._take_in(request))
+        self._scheduler.add(self._take_in(request, grammar))
 
     def fork(self, parent_id: str, request: Request) -> None:
         """Take in a request that goes on from tokens a running one has computed: n > 1, beams.
@@ -96,17 +102,21 @@ class Engine:
         parent = check_parent(request, parent_id, self._live.get(parent_id))
         self._scheduler.fork(self._take_in(request), parent.live[0])
 
-    def _take_in(self, request: Request) -> Sequence:
+    def _take_in(self, request: Request, prepared: PreparedGrammar | None = None) -> Sequence:
         max_tokens = check_request(request, self._room)
         self._live.check_new(request.id)
         if not self.has_room:
             raise QueueFull(len(self._scheduler.waiting), self._config.max_waiting)
+        grammar = request.sampling.grammar
+        if grammar is not None and prepared is None:
+            prepared = self._guidance.prepare(grammar)
         seq = make_sequence(
             next(self._seq_ids),
             request,
             self._room,
             max_tokens=max_tokens,
             adapter=None if request.adapter is None else self._adapters.pin(request.adapter),
+            guide=None if prepared is None else prepared.guide(),
             now=time.monotonic(),
         )
         self._live.open(request, seq)
@@ -140,6 +150,18 @@ class Engine:
         Raises AdapterTooLarge, AdapterMismatch, MemoryError.
         """
         return self._runner.prepare_adapter(weights)
+
+    def prepare_grammar(self, grammar: Grammar) -> PreparedGrammar:
+        """A grammar compiled for the model's tokens, or as it is kept. Any thread, beside a running step.
+
+        Takes a few milliseconds, up to about a second for the largest that are accepted. Raises BadGrammar,
+        GrammarTooComplex, and UnsupportedModel where the model's folder has no tokenizer that will do.
+        """
+        return self._guidance.prepare(grammar)
+
+    def kept_grammar(self, grammar: Grammar) -> PreparedGrammar | None:
+        """What prepare_grammar would return at once. Any thread."""
+        return self._guidance.kept(grammar)
 
     def add_adapter(self, prepared: PreparedAdapter) -> None:
         """Requests may name it from now on; the same digest again changes nothing. Raises NoAdapterSlots.
@@ -213,6 +235,7 @@ class Engine:
         running = {seq.seq_id: seq for seq in self._scheduler.running}
         for seq in running.values():
             seq.started_at = now if seq.started_at is None else seq.started_at
+        self._masks.begin(share.guide for share in plan.seqs if share.samples and share.guide is not None)
         try:
             sampled = self._runner.run(plan)
         except Exception as error:  # whatever model code raises ends this batch, never the loop

@@ -7,6 +7,8 @@
     │   ├── PromptTooLong             prompt leaves no room for one token
     │   ├── TooLargeForPool           could never fit, even alone
     │   ├── QueueFull                 try again later
+    │   ├── BadGrammar                no grammar, or none that can be enforced
+    │   ├── GrammarTooComplex         too long, too deep or too slow to compile
     │   └── DuplicateRequest          the id is in use
     ├── AdapterError
     │   ├── UnknownAdapter            no adapter with this digest is added
@@ -22,6 +24,7 @@
     │   ├── NoChatTemplate            the model folder carries none
     │   └── BadTemplateInput          the template refused these messages
     ├── EngineBusy                    generate() while other requests are live
+    ├── GuideFailed                   a grammar can be followed no further: the end of its choice
     ├── GenerationFailed              generate(): a request ended with finish="error"
     ├── EmbeddingFailed               a text whose vector is not finite
     ├── EngineClosed                  the engine no longer takes work
@@ -107,6 +110,25 @@ class DuplicateRequest(RequestRefused):
         self.request_id = request_id
 
 
+class BadGrammar(RequestRefused):
+    """A grammar that cannot be read, that nothing satisfies, or that asks for what cannot be enforced."""
+
+    def __init__(self, param: str, reason: str) -> None:
+        super().__init__(f"{param} cannot be used: {reason}")
+        self.param = param
+        self.reason = reason
+
+
+class GrammarTooComplex(RequestRefused):
+    """A grammar over a limit."""
+
+    def __init__(self, param: str, got: str, allowed: str) -> None:
+        super().__init__(f"{param} has {got}; at most {allowed} allowed")
+        self.param = param
+        self.got = got
+        self.allowed = allowed
+
+
 class AdapterError(EngineError):
     """An adapter cannot be added, found or removed."""
 
@@ -187,6 +209,10 @@ class EngineBusy(EngineError):
     def __init__(self, requests: int) -> None:
         super().__init__(f"{requests} requests are live; generate() starts at 0")
         self.requests = requests
+
+
+class GuideFailed(EngineError):
+    """What a sequence may go on with is not known any more; it must end, or its grammar would not hold."""
 
 
 class GenerationFailed(EngineError):

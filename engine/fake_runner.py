@@ -7,7 +7,7 @@ changes the completion; `expected()` says without any cache what a completion mu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from math import inf
@@ -17,6 +17,7 @@ from typing import Any, Protocol
 from engine.activation import NEVER, activation
 from engine.config import BLOCK_SIZE, EngineConfig
 from engine.engine import Engine
+from engine.errors import GuideFailed
 from engine.kv_groups import Window
 from engine.ports import PreparedAdapter
 from engine.records import (
@@ -28,6 +29,7 @@ from engine.records import (
     StepPlan,
     TokenLogprob,
 )
+from engine.restriction import narrowed
 from engine.token_mask import tokens_of
 
 EOS = 0
@@ -128,12 +130,17 @@ class FakeRunner:
     def _sampled(self, seq: ScheduledSeq, state: bytes, scores: tuple[TokenLogprob, ...]) -> SampledRow:
         if not seq.samples:
             return SampledRow(seq.seq_id, prompt_logprobs=scores)
+        if seq.guide is not None:
+            try:
+                seq = narrowed(seq, seq.guide)
+            except GuideFailed as failure:
+                return SampledRow(seq.seq_id, error=str(failure))
         banned = seq.banned_ids
         if seq.allowed is not None:
             banned = (*banned, *(~tokens_of(seq.allowed, self.vocab_size)).nonzero()[0].tolist())
         if len(set(banned)) == self.vocab_size:
             return SampledRow(seq.seq_id, error="no token is left to choose")
-        token_id = _next_token(state, seq.seed, seq.num_outputs, self.vocab_size, banned)
+        token_id = _next_token(state, seq.seed, seq.num_outputs, self.vocab_size, frozenset(banned))
         asked = seq.sampling.logprobs is not None
         logprob = TokenLogprob(token_id, -float(token_id)) if asked else None
         likely = likeliest(state, seq.num_candidates, self.vocab_size, seq.banned_ids)
@@ -245,7 +252,7 @@ def _next_state(state: bytes, adapter: str | None, token_id: int) -> bytes:
     return sha256(state + repr((adapter, token_id)).encode()).digest()
 
 
-def _next_token(state: bytes, seed: int, index: int, vocab_size: int, banned: Sequence[int]) -> int:
+def _next_token(state: bytes, seed: int, index: int, vocab_size: int, banned: Collection[int]) -> int:
     digest = sha256(state + repr((seed, index)).encode()).digest()
     token_id = int.from_bytes(digest[:8], "big") % vocab_size
     while token_id in banned:
@@ -269,5 +276,6 @@ class FixedCosts:
 
 def fake_engine(runner: FakeRunner, costs: FixedCosts | None = None, **settings: Any) -> Engine:
     """An engine over `runner` that checks itself after every step; `settings` are EngineConfig's."""
-    config = EngineConfig(model=Path("fake"), **({"check_integrity": True} | settings))
+    settings = {"model": Path("fake"), "check_integrity": True, **settings}
+    config = EngineConfig(**settings)
     return Engine(config, runner=runner, costs=costs or FixedCosts())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 GrammarKind = Literal["json_schema", "regex", "choice", "lark"]
@@ -12,9 +12,12 @@ GrammarKind = Literal["json_schema", "regex", "choice", "lark"]
 class Grammar:
     """kind says how text is read.
 
-    json_schema: a JSON Schema, as JSON. regex: a regular expression for all of the completion. choice: a JSON
-    array of the texts that are allowed. lark: a context-free grammar in llguidance's Lark-like notation.
+    json_schema: a JSON Schema, an object, as JSON. regex: a regular expression for all of the completion.
+    choice: a JSON array of the texts that are allowed. lark: a context-free grammar in llguidance's Lark-like
+    notation, or in GBNF.
+    param: what its author calls it; errors name that, and nothing else depends on it.
     """
 
     kind: GrammarKind
     text: str
+    param: str = field(default="grammar", compare=False)

@@ -70,7 +70,7 @@ class Group:
             token_ids=() if row is None else (row.token_id,),
             logprobs=None if row is None else _logprobs(row),
             finish=finish,
-            stop_token=row.token_id if row is not None and finish == "stop" else None,
+            stop_token=None if row is None or finish != "stop" else seq.end_token,
             stats=seq.stats(now),
             error=error,
             index=seq.index,

@@ -10,6 +10,7 @@ from itertools import count
 
 from engine.adapters import AddedAdapters
 from engine.beams import Growth
+from engine.errors import GuideFailed
 from engine.group import Group, Search
 from engine.live import LiveRequests
 from engine.records import FinishReason, SampledRow, SampledTokens, StepPlan
@@ -49,10 +50,11 @@ class Progress:
             if row is not None and row.error is not None:
                 self.end(seq, "error", error=row.error)
                 continue
-            self._scheduler.advance(seq, share.count)
+            late = row is not None and row.late
+            self._scheduler.advance(seq, share.count - late)
             if row is not None:
                 seq.prompt_logprobs += row.prompt_logprobs
-            if row is not None and share.samples:
+            if row is not None and share.samples and not late:
                 self._take(seq, row, now)
 
     def end(self, seq: Sequence, finish: FinishReason, *, error: str | None = None) -> None:
@@ -83,7 +85,11 @@ class Progress:
         if seq.forks_due:
             for child in group.fork(seq, self._seq_ids):
                 self._scheduler.fork(child, seq)
-        finish = seq.append(row.token_id, now)
+        try:
+            finish = seq.append(row.token_id, now)
+        except GuideFailed as failure:
+            self.end(seq, "error", error=str(failure))
+            return
         if finish is None:
             self._live.tell(seq, row)
         else:

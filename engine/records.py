@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 from engine.sampling import SamplingParams
 
 if TYPE_CHECKING:
+    from engine.guide import Guide
     from engine.ports import PreparedAdapter
 
 __all__ = [
@@ -252,6 +253,7 @@ class ScheduledSeq:
     seed: together with num_outputs it fixes the random draw, so a resumed sequence draws the same.
     banned_ids: tokens that must not be sampled now: end tokens before min_tokens, ends of bad words.
     allowed: the tokens that may be sampled at all, as in engine.token_mask; None for all.
+    guide: what its grammar allows after its last token; begun, and not always ready. None without one.
     num_candidates: above 0, that many likeliest tokens are wanted instead of a sampled one.
     """
 
@@ -267,6 +269,7 @@ class ScheduledSeq:
     seed: int
     banned_ids: tuple[int, ...] = ()
     allowed: bytes | None = None
+    guide: Guide | None = None
     num_candidates: int = 0
     scored: range = _NOWHERE
 
@@ -315,6 +318,7 @@ class SampledRow:
 
     candidates: where they are wanted, the likeliest tokens that are not banned. prompt_logprobs: of the
     tokens behind its scored positions; token_id is -1 too where it has only these.
+    late: no token and no candidates, as its guide was not ready; its last token is to be computed again.
     """
 
     seq_id: int
@@ -323,6 +327,7 @@ class SampledRow:
     error: str | None = None
     candidates: Candidates = ()
     prompt_logprobs: tuple[TokenLogprob, ...] = ()
+    late: bool = False
 
 
 @dataclass(frozen=True, slots=True)

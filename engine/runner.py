@@ -17,6 +17,7 @@ from engine.modelspec import ModelSpec, read_spec
 from engine.ports import PreparedAdapter
 from engine.prompt_logprobs import with_prompts
 from engine.records import MemorySplit, SampledTokens, ScheduledSeq, SlotChange, StepPlan
+from engine.restriction import restricted
 from engine.sampler import sample
 
 logger = logging.getLogger(__name__)
@@ -97,8 +98,9 @@ class Runner:
         if plan.copies:
             self._model.copy_blocks(plan.copies)
         scores = self._model.scores(plan.seqs)
-        rows = sample(scores, [seq for seq in plan.seqs if seq.samples])
-        return SampledTokens(with_prompts(rows, plan.seqs, scores.prompts))
+        rows = restricted([seq for seq in plan.seqs if seq.samples])
+        drawn = rows.settle(sample(scores, rows.seqs))
+        return SampledTokens(with_prompts(drawn, plan.seqs, scores.prompts))
 
     def logits(self, seqs: tuple[ScheduledSeq, ...]) -> torch.Tensor:
         """Write keys and values of `seqs`; float32 [S, vocab] for the S of them that sample, in order."""

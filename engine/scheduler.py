@@ -249,6 +249,7 @@ class Scheduler:
             seed=seq.seed,
             banned_ids=seq.banned_ids,
             allowed=seq.allowed,
+            guide=seq.guide,
             num_candidates=seq.num_candidates,
             scored=seq.scored_by(count),
         )

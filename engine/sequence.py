@@ -7,7 +7,7 @@ else. Knows no pool, no queue and no other sequence.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from engine.activation import NEVER
 from engine.bad_words import BadWords
@@ -17,6 +17,9 @@ from engine.prefix import activated_key, child_key, root_key
 from engine.prefix_index import Content
 from engine.records import FinishReason, Request, RequestStats, SamplingParams, TokenLogprob
 from engine.sampling import MAX_BAD_WORD_TOKENS
+
+if TYPE_CHECKING:
+    from engine.guide import Guide
 
 SeqState = Literal["waiting", "running", "finished"]
 
@@ -45,6 +48,7 @@ class Sequence:
     allowed: tokens that may be sampled, as in engine.token_mask; None for all.
     prompt_logprobs: where they are asked for, of the prompt's tokens from the second on, as far as they are
         scored: by the first sequence of its request, before others branch off.
+    guide: its own, where it follows a grammar.
     """
 
     seq_id: int
@@ -76,6 +80,7 @@ class Sequence:
     logprobs: list[TokenLogprob] = field(default_factory=list)
     allowed: bytes | None = None
     prompt_logprobs: list[TokenLogprob] = field(default_factory=list)
+    guide: Guide | None = None
     _bad_words: BadWords = field(init=False)
     _keys: list[bytes] = field(init=False)
 
@@ -192,6 +197,12 @@ class Sequence:
             banned += self.stop_ids
         return tuple(banned)
 
+    @property
+    def end_token(self) -> int | None:
+        """Its last token, where that is one that ends it and no part of what it says."""
+        last = self.token_ids[-1]
+        return last if last in self.stop_ids else None
+
     def block_key(self, index: int) -> bytes:
         """Key of its full block `index`, -1 for what precedes the first; computed once."""
         while len(self._keys) <= index + 1:
@@ -230,6 +241,7 @@ class Sequence:
             num_saved=0,
             forks_due=0,
             logprobs=list(self.logprobs),
+            guide=None if self.guide is None else self.guide.copy(),
         )
         other.arrival = self.arrival
         other.token_ids = list(self.token_ids)
@@ -237,10 +249,12 @@ class Sequence:
         return other
 
     def append(self, token_id: int, now: float) -> FinishReason | None:
-        """Add a sampled token; says whether and why the sequence ends with it."""
+        """Add a sampled token; says whether and why the sequence ends with it. Raises GuideFailed."""
         self.token_ids.append(token_id)
         if self.first_token_at is None:
             self.first_token_at = now
+        if self.guide is not None and self.guide.advance(token_id):
+            return "stop"
         if token_id in self.stop_ids and self.num_outputs > self.sampling.min_tokens:
             return "stop"
         return "length" if self.num_outputs >= self.max_tokens else None

@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from engine.courier import Courier, Reply
 from engine.engine import Engine
@@ -21,9 +21,9 @@ from engine.records import AdapterInfo, EngineStats, TokenEvent
 
 if TYPE_CHECKING:
     from engine.adapter_weights import AdapterWeights
+    from engine.grammar import Grammar
+    from engine.guidance import PreparedGrammar
     from engine.ports import PreparedAdapter
-
-    Prepare = Callable[[AdapterWeights], PreparedAdapter]
 
 logger = logging.getLogger(__name__)
 
@@ -34,10 +34,20 @@ PUBLISH_EVERY_S = 0.05
 """While step follows step, figures are this old at most."""
 
 
+class Preparer(Protocol):
+    """The part of an engine that any thread may call, beside a running step."""
+
+    def prepare_adapter(self, weights: AdapterWeights) -> PreparedAdapter: ...
+
+    def prepare_grammar(self, grammar: Grammar) -> PreparedGrammar: ...
+
+    def kept_grammar(self, grammar: Grammar) -> PreparedGrammar | None: ...
+
+
 class StepThread:
     """Runs one engine. `stats` and `adapters` are replaced whole, to be read anywhere.
 
-    prepare: the engine's prepare_adapter, for any thread; None until it is built.
+    preparer: the engine, for what any thread may ask of it; None until it is built.
 
     build: makes the engine, on this thread, as the first thing it does.
     ready: settled then, with build's exception if it raised, which ends the thread.
@@ -55,7 +65,7 @@ class StepThread:
     ) -> None:
         self.stats = EngineStats()
         self.adapters: dict[str, AdapterInfo] = {}
-        self.prepare: Prepare | None = None
+        self.preparer: Preparer | None = None
         self.max_model_len = 0
         self._published_at = 0.0
         self._build = build
@@ -83,7 +93,7 @@ class StepThread:
             self._courier.send([], [Reply(self._ready, error=error), Reply(self._ended)])
             return
         self.max_model_len = engine.max_model_len
-        self.prepare = engine.prepare_adapter
+        self.preparer = engine
         self._publish(engine)
         try:
             self._courier.send([], [Reply(self._ready)])

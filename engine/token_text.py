@@ -68,6 +68,11 @@ class TokenText:
             found = self._known[token_id] = b"" if token is None else self._encode(token)
         return found
 
+    @property
+    def drops_first_space(self) -> bool:
+        """Whether a space that a text begins with is left out of it."""
+        return self._strip
+
     def stream(self) -> TextStream:
         """A fresh reader of this vocabulary's bytes."""
         return TextStream(self._strip)

@@ -113,6 +113,15 @@ class Tokenizer:
         """Bytes of the token itself, special ones included; empty for an id outside the vocabulary."""
         return self._text.bytes_of(token_id)
 
+    @property
+    def drops_first_space(self) -> bool:
+        """Whether a space that a completion begins with is left out of its text."""
+        return self._text.drops_first_space
+
+    def serialized(self) -> str:
+        """The tokenizer as one JSON text, in the form of tokenizer.json."""
+        return self._encoder.to_str()
+
     def spelling(self, token_id: int) -> str:
         """The token as the vocabulary writes it; empty for an id outside the vocabulary."""
         return self._encoder.id_to_token(token_id) or ""

@@ -28,6 +28,8 @@ def test_the_drawn_tree_is_the_tree() -> None:
         errors.TooLargeForPool(needed=5, allowed=4),
         errors.QueueFull(waiting=4, allowed=4),
         errors.DuplicateRequest("r"),
+        errors.BadGrammar("response_format", "it is not JSON"),
+        errors.GrammarTooComplex("response_format", "9 characters", "7 are"),
         errors.UnknownAdapter("sha256:b", ["sha256:a"]),
         errors.NoAdapterSlots("sha256:a"),
         errors.AdapterInUse("sha256:a", 2),

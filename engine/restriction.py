@@ -1,0 +1,67 @@
+"""Masks of a step's rows, joined just before tokens are drawn. Knows no logits.
+
+A row whose mask is not ready is put off: it has no token in this step and is computed again in the next, so
+nobody waits for it. Only where no row of a step has all it needs, the first that is ready is waited for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from concurrent.futures import FIRST_COMPLETED, wait
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from engine.errors import GuideFailed
+from engine.guide import Guide
+from engine.records import SampledRow, ScheduledSeq
+from engine.token_mask import mask_of
+
+
+@dataclass(frozen=True, slots=True)
+class Restricted:
+    """Rows as they are drawn from, and by seq_id what comes of those that are not drawn from."""
+
+    seqs: tuple[ScheduledSeq, ...]
+    undrawn: dict[int, SampledRow]
+
+    def settle(self, drawn: Iterable[SampledRow]) -> tuple[SampledRow, ...]:
+        """What has been drawn, but of those rows."""
+        return tuple(self.undrawn.get(row.seq_id, row) for row in drawn)
+
+
+def restricted(seqs: Sequence[ScheduledSeq]) -> Restricted:
+    """The rows that sample, what each may sample narrowed to what its guide allows."""
+    guides = [seq.guide for seq in seqs if seq.guide is not None]
+    if not guides:
+        return Restricted(tuple(seqs), {})
+    if len(guides) == len(seqs):
+        wait([guide.pending for guide in guides], return_when=FIRST_COMPLETED)
+    undrawn: dict[int, SampledRow] = {}
+    rows = list(seqs)
+    for place, seq in enumerate(seqs):
+        if seq.guide is None:
+            continue
+        if not seq.guide.pending.done():
+            undrawn[seq.seq_id] = SampledRow(seq.seq_id, late=True)
+            continue
+        try:
+            rows[place] = narrowed(seq, seq.guide)
+        except GuideFailed as failure:
+            undrawn[seq.seq_id] = SampledRow(seq.seq_id, error=str(failure))
+    return Restricted(tuple(rows), undrawn)
+
+
+def narrowed(seq: ScheduledSeq, guide: Guide) -> ScheduledSeq:
+    """A row with all that its guide allows, waited for; where that is the end alone, the end is not banned.
+
+    Raises GuideFailed.
+    """
+    mask = np.frombuffer(guide.mask(), np.uint32)
+    ends = np.frombuffer(mask_of(guide.end_ids, 32 * len(mask)), np.uint32)
+    banned = seq.banned_ids
+    if not (mask & ~ends).any():
+        banned = tuple(token_id for token_id in banned if token_id not in guide.end_ids)
+    if seq.allowed is not None:
+        mask = mask & np.frombuffer(seq.allowed, np.uint32)
+    return replace(seq, allowed=mask.tobytes(), banned_ids=banned)
