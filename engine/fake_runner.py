@@ -30,6 +30,7 @@ from engine.records import (
     TokenLogprob,
 )
 from engine.restriction import narrowed
+from engine.sampling import MOST_BIAS
 from engine.token_mask import tokens_of
 
 EOS = 0
@@ -65,6 +66,7 @@ class FakeRunner:
 
     It raises ValueError where a slot does not hold the adapter that a sequence was computed with before, or
     where a share goes across the position at which that begins to hold.
+    A bias of -100 bans a token, others change nothing.
     poison: a sequence that computes this token fails alone. before_run: called with each plan; may raise.
     plans: (seq_id, start, count) of each sequence of each step, in order.
     """
@@ -135,7 +137,8 @@ class FakeRunner:
                 seq = narrowed(seq, seq.guide)
             except GuideFailed as failure:
                 return SampledRow(seq.seq_id, error=str(failure))
-        banned = seq.banned_ids
+        biases = seq.sampling.logit_bias
+        banned = (*seq.banned_ids, *(token for token, bias in biases if bias == -MOST_BIAS))
         if seq.allowed is not None:
             banned = (*banned, *(~tokens_of(seq.allowed, self.vocab_size)).nonzero()[0].tolist())
         if len(set(banned)) == self.vocab_size:

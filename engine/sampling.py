@@ -18,7 +18,7 @@ MAX_BIASES = 1024
 MAX_BAD_WORDS = 256
 MAX_BAD_WORD_TOKENS = 64
 _SEED_LIMIT = 1 << 63
-_MOST_BIAS = 100.0
+MOST_BIAS = 100.0
 _MOST_LENGTH_PENALTY = 10.0
 """Either way: the power of any length is a number by which a score can be divided."""
 
@@ -113,7 +113,7 @@ class SamplingParams:
         _few("logit_bias", self.logit_bias, MAX_BIASES, "tokens")
         for token_id, bias in self.logit_bias:
             _integer("logit_bias", token_id, 0)
-            _number("logit_bias", bias, -_MOST_BIAS, _MOST_BIAS)
+            _number("logit_bias", bias, -MOST_BIAS, MOST_BIAS)
         _once("logit_bias", [token_id for token_id, _ in self.logit_bias])
         if self.allowed_token_ids is not None:
             if not self.allowed_token_ids:

@@ -12,6 +12,7 @@ from typing import Generic, TypeVar
 from serve.answers.chat import ChatFormat
 from serve.answers.shared import Head, fingerprint
 from serve.answers.text import TextFormat
+from serve.bad_words import token_sequences
 from serve.caller import Caller
 from serve.errors import InvalidField
 from serve.fleet import Fleet
@@ -93,7 +94,8 @@ class Conductor:
 
     def _order(self, api: Api, body: ChatBody | CompletionBody, caller: Caller) -> Order:
         key = body.user_key or caller.user or caller.id
-        return Order(api, body, caller, self._router.route(body.model, key))
+        route = self._router.route(body.model, key)
+        return Order(api, body, caller, route, token_sequences(route.model.tokenizer, body.bad_words))
 
     def _perform(self, order: Order, prompts: Sequence[Prompt], shape: Format) -> Performance[Format]:
         route = order.route

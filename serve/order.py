@@ -13,7 +13,7 @@ from serve.errors import ContextTooLong
 from serve.generation import Job
 from serve.protocol.chat import ChatBody
 from serve.protocol.completions import CompletionBody
-from serve.protocol.sampling import Wanted, to_sampling
+from serve.protocol.sampling import TokenSequences, Wanted, to_sampling
 from serve.routing import Route
 
 Api = Literal["chat", "completions", "responses"]
@@ -34,12 +34,13 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """A checked body with its caller and its route."""
+    """A checked body with its caller, its route, and its bad words as tokens."""
 
     api: Api
     body: ChatBody | CompletionBody
     caller: Caller
     route: Route
+    bad_words: TokenSequences
 
     def wanted(self, prompt: Prompt, max_model_len: int) -> Wanted:
         """max_tokens, clamped to the room that the prompt leaves. Raises ContextTooLong if it leaves none."""
@@ -55,7 +56,7 @@ class Order:
         request = Request(
             id=record_id,
             prompt=prompt.ids,
-            sampling=to_sampling(self.body, wanted),
+            sampling=to_sampling(self.body, wanted, self.bad_words),
             adapter=self.route.adapter_digest,
             # Tenants never share prefix blocks, so none can learn another's prompts by timing.
             cache_salt=f"{self.caller.tenant}\x1f{self.body.cache_salt}",

@@ -7,10 +7,13 @@ from pydantic import Field, StringConstraints, field_validator
 
 from engine.records import SamplingParams
 from serve.protocol.body import Body
+from serve.protocol.constraints import ConstraintsBody
 
 MAX_CHOICES = 32
 MAX_STOPS = 16
 INT64 = 1 << 63
+
+TokenSequences = tuple[tuple[int, ...], ...]
 
 StopText = Annotated[str, StringConstraints(min_length=1, max_length=512)]
 Name = Annotated[str, StringConstraints(min_length=1, max_length=256)]
@@ -19,8 +22,6 @@ UserKey = Annotated[str, StringConstraints(min_length=1, max_length=512)]
 
 # Parameters of the OpenAI and vLLM APIs that are not served, each with the values that mean "off".
 NEUTRAL: dict[str, tuple[Any, ...]] = {
-    "allowed_token_ids": (),
-    "bad_words": ([],),
     "best_of": (1,),
     "echo": (False,),
     "guided_choice": (),
@@ -28,7 +29,6 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "guided_json": (),
     "guided_regex": (),
     "length_penalty": (1, 1.0),
-    "logit_bias": ({},),
     "prompt_logprobs": (),
     "repetition_detection": (),
     "response_format": ({"type": "text"},),
@@ -58,7 +58,7 @@ class StreamOptions(Body):
         return value
 
 
-class GenerationBody(Body):
+class GenerationBody(ConstraintsBody):
     """What a request for text may say beside its prompt."""
 
     model: str
@@ -109,8 +109,8 @@ class Wanted:
     logprobs: int | None
 
 
-def to_sampling(body: GenerationBody, wanted: Wanted) -> SamplingParams:
-    """How the engine makes the choices of one prompt."""
+def to_sampling(body: GenerationBody, wanted: Wanted, bad_words: TokenSequences) -> SamplingParams:
+    """How the engine makes the choices of one prompt. bad_words: those of the body, as tokens."""
     return SamplingParams(
         max_tokens=wanted.max_tokens,
         temperature=body.temperature,
@@ -126,4 +126,7 @@ def to_sampling(body: GenerationBody, wanted: Wanted) -> SamplingParams:
         ignore_eos=body.ignore_eos,
         min_tokens=min(body.min_tokens, wanted.max_tokens),
         logprobs=wanted.logprobs,
+        logit_bias=tuple((int(token_id), bias) for token_id, bias in body.logit_bias.items()),
+        allowed_token_ids=None if body.allowed_token_ids is None else tuple(body.allowed_token_ids),
+        bad_words=bad_words,
     )

@@ -193,7 +193,7 @@ def test_max_tokens_is_clamped_to_the_room(served: Any) -> None:
         ({"temperature": -1}, "temperature"),
         ({"n": 0}, "n"),
         ({"echo": True}, "echo"),
-        ({"logit_bias": {"5": 1}}, "logit_bias"),
+        ({"logit_bias": {"5": 101}}, "logit_bias.5"),
         ({"prompt": [400]}, "prompt"),
         ({"prompt": ""}, "prompt"),
         ({"colour": "red"}, "colour"),

@@ -54,6 +54,20 @@ def test_a_plain_chat_passes() -> None:
         ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
         ({"cache_salt": "a/b"}, "cache_salt"),
         ({"user": ""}, "user"),
+        ({"logit_bias": {"a": 1}}, "logit_bias.a"),
+        ({"logit_bias": {"05": 1}}, "logit_bias.05"),
+        ({"logit_bias": {"-1": 1}}, "logit_bias.-1"),
+        ({"logit_bias": {"1": 100.5}}, "logit_bias.1"),
+        ({"logit_bias": {"1": True}}, "logit_bias.1"),
+        ({"logit_bias": {"1": float("nan")}}, "logit_bias.1"),
+        ({"logit_bias": {str(token): 1 for token in range(1025)}}, "logit_bias"),
+        ({"logit_bias": [1]}, "logit_bias"),
+        ({"allowed_token_ids": []}, "allowed_token_ids"),
+        ({"allowed_token_ids": [-1]}, "allowed_token_ids[0]"),
+        ({"allowed_token_ids": [1.0]}, "allowed_token_ids[0]"),
+        ({"bad_words": [""]}, "bad_words[0]"),
+        ({"bad_words": "x"}, "bad_words"),
+        ({"bad_words": ["x"] * 129}, "bad_words"),
         ({"messages": []}, "messages"),
         ({"messages": "hi"}, "messages"),
         ({"messages": [{"role": "alien", "content": "x"}]}, "messages[0].role"),
@@ -78,14 +92,12 @@ def test_odd_values_are_refused_by_name(change: dict[str, Any], param: str) -> N
         "tools",
         "functions",
         "response_format",
-        "logit_bias",
         "structured_outputs",
         "reasoning_effort",
         "audio",
         "store",
         "prompt_logprobs",
         "guided_json",
-        "bad_words",
         "service_tier",
         "parallel_tool_calls",
         "prediction",
@@ -102,7 +114,7 @@ def test_a_parameter_that_is_not_served_is_refused_by_name(name: str) -> None:
     "change",
     [
         {"response_format": {"type": "text"}},
-        {"logit_bias": {}},
+        {"logit_bias": {}, "bad_words": []},
         {"tool_choice": "none"},
         {"service_tier": "auto"},
         {"modalities": ["text"]},
@@ -212,14 +224,19 @@ def test_sampling_reaches_the_engine_unchanged() -> None:
         "min_tokens": 9,
         "seed": 2**63 - 1,
         "n": 3,
+        "logit_bias": {"7": -1.5, "9": 100},
+        "allowed_token_ids": [9, 3],
+        "bad_words": ["not looked at here"],
     }
-    params = to_sampling(parse_chat(CHAT | sent), Wanted(4, 2))
+    params = to_sampling(parse_chat(CHAT | sent), Wanted(4, 2), ((5, 6),))
     params.validate()
     assert (params.temperature, params.top_p, params.top_k, params.min_p) == (0.5, 0.9, 7, 0.1)
     assert (params.max_tokens, params.min_tokens, params.logprobs) == (4, 4, 2)
     assert params.stop_token_ids == (3,)
     assert (params.seed, params.n) == (2**63 - 1, 3)
     assert params.ignore_eos
+    assert params.logit_bias == ((7, -1.5), (9, 100.0))
+    assert (params.allowed_token_ids, params.bad_words) == ((9, 3), ((5, 6),))
 
 
 def test_a_load_takes_vllms_body() -> None:
