@@ -3,7 +3,9 @@
 A tenant sees its own alone; one that has expired is as one that never was.
 """
 
+from collections.abc import Sequence
 from dataclasses import asdict
+from typing import Any
 
 from psycopg.types.json import Jsonb
 
@@ -72,6 +74,13 @@ def chain(
     if oldest.previous_id is not None:
         raise NotFound("one that it went on from is deleted or expired")
     return turns
+
+
+def items(db: Database, tenant: str, response_ids: Sequence[str]) -> list[dict[str, Any]]:
+    """Return all items of some answers of a tenant, and of what was handed in for them."""
+    with db.transaction() as connection:
+        rows = connection.execute(_Q["items"], {"ids": list(response_ids), "tenant": tenant}).fetchall()
+    return [row["item"] for row in rows]
 
 
 def delete(db: Database, tenant: str, response_id: str) -> bool:

@@ -41,15 +41,15 @@ _OWN_NAMES = (
 """Parts of the names of a chat's parameters -> those of this API, where they differ."""
 
 
-def to_chat(body: ResponseBody, history: Sequence[Item]) -> ChatBody:
-    """The chat that a turn is, with the items that came before it. Raises BadRequest."""
+def to_chat(body: ResponseBody, items: Sequence[Item]) -> ChatBody:
+    """The chat that a turn is. items: the whole conversation with what is handed in. Raises BadRequest."""
     asked: dict[str, Any] = {
         **body.model_dump(include=set(_SHARED & body.model_fields_set)),
-        "messages": list(messages_of(body.instructions, [*history, *body.items])),
+        "messages": list(messages_of(body.instructions, items)),
         "metadata": body.metadata,
         "max_completion_tokens": body.max_output_tokens,
         "reasoning_effort": body.reasoning.effort if body.reasoning else None,
-        "verbosity": body.text.verbosity,
+        "verbosity": None if body.text.verbosity == "medium" else body.text.verbosity,
         "response_format": _response_format(body),
         **_logprobs(body),
         **_tools(body),

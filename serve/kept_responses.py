@@ -6,6 +6,7 @@ An answer never waits long for the database, and never fails for it: one that co
 
 import asyncio
 import logging
+import re
 from collections.abc import Callable, Mapping, Sequence
 from time import monotonic
 from typing import Any, TypeVar
@@ -20,7 +21,7 @@ from db.rows import ResponseRow
 from lora.background import BackgroundThreads
 from serve.errors import InvalidField, PreviousResponseNotFound, ResponseNotFound
 from serve.ids import bare_id
-from serve.protocol.response_items import InputItem, Item
+from serve.protocol.response_items import Item, ItemReference
 
 THREADS = 4
 KEEP_S = 2.0
@@ -32,7 +33,10 @@ T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
-_ITEMS: TypeAdapter[list[Item]] = TypeAdapter(list[InputItem])
+_ITEM_ID = re.compile(r"[a-z]+_([0-9a-f]{32})[0-9a-f]{4}")
+"""The id of an item (serve.answers.responses.item_id), with that of its request."""
+
+_ITEMS: TypeAdapter[list[Item]] = TypeAdapter(list[Item])
 
 
 class KeptResponses:
@@ -75,6 +79,22 @@ class KeptResponses:
             raise InvalidField(f"previous_response_id: {error}", "previous_response_id") from error
         items = [item for turn in turns for item in (*turn.input_items, *turn.output_items)]
         return read_items(items)
+
+    async def resolved(self, tenant: str, items: Sequence[Item | ItemReference]) -> list[Item]:
+        """The items with those in the place of references that they mean.
+
+        Raises InvalidField for one that means nothing, DatabaseAway.
+        """
+        wanted = [item.id for item in items if isinstance(item, ItemReference)]
+        if not wanted:
+            return [item for item in items if not isinstance(item, ItemReference)]
+        requests = sorted({found[1] for each in wanted if (found := _ITEM_ID.fullmatch(each))})
+        rows = await self._asked(lambda: db.responses.items(self._database, tenant, requests))
+        kept = {item["id"]: item for item in rows if item["id"] in wanted}
+        for each in wanted:
+            if each not in kept:
+                raise InvalidField(f"Item with id '{each}' not found.", "input")
+        return [read_items([kept[item.id]])[0] if isinstance(item, ItemReference) else item for item in items]
 
     async def get(self, tenant: str, response_id: str) -> ResponseRow:
         """A kept answer. Raises ResponseNotFound or DatabaseAway."""

@@ -50,14 +50,15 @@ class Responder:
         history: list[Item] = []
         if body.previous_response_id is not None:
             history = await self._kept.history(caller.tenant, body.previous_response_id)
-        items = _with_ids(body.items, caller.id)
+        handed_in = await self._kept.resolved(caller.tenant, body.items)
+        items = _with_ids(handed_in, caller.id)
 
         def shape(order: Order) -> ResponseFormat:
             frame = Frame(caller.id, int(time.time()), len(items), _echoed(body, order))
             tokenizer = order.route.model.tokenizer
             return ResponseFormat(frame, PlainParser(), tokenizer, body.wanted_logprobs)
 
-        chat = to_chat(body, history)
+        chat = to_chat(body, [*history, *handed_in])
         try:
             performance = await self._conductor.converse("responses", chat, caller, shape)
         except BadRequest as error:

@@ -27,6 +27,12 @@ SELECT id::text AS id, previous_id::text AS previous_id, input_items, output_ite
 FROM chain
 ORDER BY turns DESC;
 
+-- items: all items of some answers of a tenant, and of what was handed in for them.
+SELECT item
+FROM serve.response r
+CROSS JOIN LATERAL jsonb_array_elements(r.input_items || r.output_items) AS item
+WHERE r.id = ANY (%(ids)s::uuid[]) AND r.tenant = %(tenant)s AND r.expires_at > now();
+
 -- delete: forget one answer of a tenant.
 DELETE FROM serve.response WHERE id = %(id)s AND tenant = %(tenant)s AND expires_at > now();
 

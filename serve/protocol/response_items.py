@@ -124,12 +124,22 @@ class ReasoningItem(_Item):
         return "".join(part.text for part in self.content or ())
 
 
-_KINDS = ("message", "function_call", "function_call_output", "reasoning")
+class ItemReference(Body):
+    """An item of a kept answer, or of what was handed in for it, by its id."""
+
+    type: Literal["item_reference"] = "item_reference"
+    id: ItemId
+
+
+_KINDS = ("message", "function_call", "function_call_output", "reasoning", "item_reference")
 
 
 def _kind(value: object) -> str | None:
-    """The type of an item; one without is a message."""
-    kind = value.get("type") or "message" if isinstance(value, dict) else getattr(value, "type", None)
+    """The type of an item; one without is a message, or a reference where it has nothing but an id."""
+    if isinstance(value, dict):
+        kind = value.get("type") or ("item_reference" if value.keys() <= {"id", "type"} else "message")
+    else:
+        kind = getattr(value, "type", None)
     return kind if kind in _KINDS else None
 
 
@@ -137,7 +147,8 @@ InputItem = Annotated[
     Annotated[MessageItem, Tag("message")]
     | Annotated[FunctionCallItem, Tag("function_call")]
     | Annotated[FunctionCallOutputItem, Tag("function_call_output")]
-    | Annotated[ReasoningItem, Tag("reasoning")],
+    | Annotated[ReasoningItem, Tag("reasoning")]
+    | Annotated[ItemReference, Tag("item_reference")],
     Discriminator(
         _kind,
         custom_error_type="item_type",

@@ -16,7 +16,7 @@ from pydantic import (
 from serve.errors import InvalidField
 from serve.protocol.body import Body, Misfit, parse
 from serve.protocol.chat import MetadataText
-from serve.protocol.response_items import FunctionName, InputItem, Item, ItemId
+from serve.protocol.response_items import FunctionName, InputItem, Item, ItemId, ItemReference
 from serve.protocol.sampling import INT64, NEUTRAL, GenerationBody, UserKey
 
 MAX_ITEMS = 4096
@@ -123,6 +123,9 @@ class ReasoningConfig(Body):
     generate_summary: None = None
 
 
+_Input = str | Annotated[list[InputItem], Field(min_length=1, max_length=MAX_ITEMS)]
+
+
 class ResponseBody(GenerationBody):
     """A turn of a conversation, alone or on from an earlier one."""
 
@@ -167,7 +170,7 @@ class ResponseBody(GenerationBody):
         default=None, description="A hint for caches that are chosen by it; the prefix cache here needs none."
     )
 
-    @field_validator("input", mode="before", json_schema_input_type=str | list[InputItem])
+    @field_validator("input", mode="before", json_schema_input_type=_Input)
     @classmethod
     def _one_message(cls, value: object) -> object:
         return [{"role": "user", "content": value}] if isinstance(value, str) else value
@@ -203,7 +206,7 @@ class ResponseBody(GenerationBody):
                 return
 
     @property
-    def items(self) -> list[Item]:
+    def items(self) -> list[Item | ItemReference]:
         """What is handed in."""
         return list(self.input)
 

@@ -168,6 +168,21 @@ def test_the_output_handed_in_again_is_the_same_conversation(served: Any) -> Non
     assert by_id.output_text == by_items.output_text
 
 
+def test_an_item_may_be_named_in_the_place_of_itself(served: Any) -> None:
+    with served.client as client:
+        first = client.responses.create(**seeded())
+        (said,) = client.responses.input_items.list(first.id)
+        items = [{"type": "item_reference", "id": said.id}, {"id": first.output[0].id}]
+        asked = [*items, {"role": "user", "content": "on"}]
+        by_reference = client.responses.create(**seeded(input=asked))
+        by_id = client.responses.create(**seeded(input="on", previous_response_id=first.id))
+        client.responses.delete(first.id)
+        with pytest.raises(openai.BadRequestError) as caught:
+            client.responses.create(**seeded(input=asked))
+    assert by_reference.output_text == by_id.output_text
+    assert caught.value.param == "input"
+
+
 def test_a_kept_answer_is_read_listed_and_forgotten(served: Any) -> None:
     items = [{"role": "developer", "content": "a"}, {"role": "user", "content": "b"}]
     with served.client as client:
@@ -279,7 +294,8 @@ def test_a_failure_in_the_middle_is_told_by_events(served: Any) -> None:
         ({"messages": []}, "messages", "unknown_parameter"),
         ({"n": 2}, "n", "invalid_value"),
         ({"input": []}, "input", "invalid_value"),
-        ({"input": [{"type": "item_reference", "id": "msg_1"}]}, "input[0]", "invalid_value"),
+        ({"input": [{"type": "item_reference", "id": "msg_1"}]}, "input", "invalid_value"),
+        ({"input": [{"type": "web_search_call", "id": "ws_1"}]}, "input[0]", "invalid_value"),
         ({"tools": [{"type": "web_search"}]}, "tools[0].type", "invalid_value"),
         ({"include": ["reasoning.encrypted_content"]}, "include[0]", "invalid_value"),
         ({"stream_options": {"include_obfuscation": False}}, "stream_options", "invalid_value"),

@@ -81,6 +81,12 @@ def test_another_tenants_answer_is_none(db: Database, keep: Callable[..., Respon
     assert responses.get(db, "mine", mine.id) == mine
 
 
+def test_items_of_several_answers_are_read_at_once(db: Database, keep: Callable[..., ResponseRow]) -> None:
+    first, second = keep(input_items=[{"id": "a"}], output_items=[{"id": "b"}]), keep(tenant="yours")
+    assert responses.items(db, "default", [first.id, second.id]) == [{"id": "a"}, {"id": "b"}]
+    assert responses.items(db, "default", [NOBODY]) == responses.items(db, "default", []) == []
+
+
 def test_what_is_deleted_breaks_the_chain_in_the_open(db: Database, keep: Callable[..., ResponseRow]) -> None:
     first = keep()
     second = keep(previous_id=first.id)

@@ -69,22 +69,23 @@ def test_items_become_messages(items: list[dict[str, Any]], messages: list[dict[
     assert list(messages_of("be", read_items(items))) == [said("system", "be"), *messages]
 
 
-def test_history_comes_between_the_instructions_and_the_input() -> None:
-    chat = to_chat(body(instructions="be"), read_items([said("user", "a"), said("assistant", "b")]))
-    assert [message.content for message in chat.messages] == ["be", "a", "b", "hi"]
+def test_instructions_come_before_all_items() -> None:
+    items = read_items([said("user", "a"), said("assistant", "b")])
+    chat = to_chat(body(instructions="be"), items)
+    assert [message.content for message in chat.messages] == ["be", "a", "b"]
 
 
 def test_parameters_have_their_names_of_a_chat() -> None:
     chat = to_chat(
         body(
             max_output_tokens=7, temperature=0.5, top_k=3, seed=4, stop="x", stream=True, user="ann",
-            metadata={"a": "b"}, top_logprobs=2,
+            metadata={"a": "b"}, top_logprobs=2, logit_bias={"5": 1.5},
         ),
-        [],
+        read_items([said("user", "hi")]),
     )  # fmt: skip
     assert (chat.limit, chat.temperature, chat.top_k, chat.seed, chat.stop) == (7, 0.5, 3, 4, ["x"])
     assert (chat.stream, chat.user_key, chat.metadata, chat.wanted_logprobs) == (True, "ann", {"a": "b"}, 2)
-    assert chat.n == 1
+    assert (chat.n, chat.logit_bias) == (1, {"5": 1.5})
 
 
 @pytest.mark.parametrize(
