@@ -101,9 +101,12 @@ class Tokenizer:
         stream = self.stream()
         return stream.push(b"".join(map(self.text_bytes, token_ids))) + stream.finish()
 
-    def stream(self) -> TextStream:
-        """A reader that turns text_bytes of one token after another into text."""
-        return self._text.stream()
+    def stream(self, *, continues: bool = False) -> TextStream:
+        """A reader that turns text_bytes of one token after another into text.
+
+        continues: other text goes before it, so a space at its beginning is one.
+        """
+        return self._text.stream(continues)
 
     def text_bytes(self, token_id: int) -> bytes:
         """What the token adds to the text: nothing for a special one."""

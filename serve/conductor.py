@@ -29,6 +29,9 @@ from serve.routing import Router
 Format = TypeVar("Format")
 Given = TypeVar("Given", covariant=True)
 
+Shape = Callable[[Order, Sequence[Prompt]], Format]
+"""Makes the form of an answer to prompts as they were cut."""
+
 
 @dataclass(frozen=True, slots=True)
 class Performance(Generic[Given]):
@@ -60,14 +63,13 @@ class Conductor:
     async def chat(self, body: ChatBody, caller: Caller) -> Performance[ChatFormat]:
         """Raises what converse() raises."""
 
-        def shape(order: Order) -> ChatFormat:
-            head, tokenizer = _head("chatcmpl", order), order.route.model.tokenizer
-            return ChatFormat(head, tokenizer, body.wanted_logprobs, body.include_usage)
+        def shape(order: Order, prompts: Sequence[Prompt]) -> ChatFormat:
+            return ChatFormat(_head("chatcmpl", order), order.reads, order.shown, prompts[0].ids)
 
         return await self.converse("chat", body, caller, shape)
 
     async def converse(
-        self, api: Api, body: ChatBody, caller: Caller, shape: Callable[[Order], Format]
+        self, api: Api, body: ChatBody, caller: Caller, shape: Shape[Format]
     ) -> Performance[Format]:
         """A conversation, of whichever API; `shape` makes the form of its answer.
 
@@ -82,14 +84,16 @@ class Conductor:
             add_generation_prompt=body.add_generation_prompt,
             variables=body.chat_template_kwargs,
         )
-        return self._perform(order, [Prompt(ids, messages)], shape(order))
+        return self._perform(order, [Prompt(ids, messages)], shape)
 
     async def complete(self, body: CompletionBody, caller: Caller) -> Performance[TextFormat]:
         """Raises UnknownModel, BadRequest, NoReplica and the tokenizer's errors."""
         order = self._order("completions", body, caller)
-        prompts = [await _prompt(order, prompt) for prompt in body.prompt]
-        head = _head("cmpl", order)
-        shape = TextFormat(head, order.route.model.tokenizer, body.wanted_logprobs, body.include_usage)
+        prompts = [await _prompt(order, body, prompt) for prompt in body.prompt]
+
+        def shape(order: Order, prompts: Sequence[Prompt]) -> TextFormat:
+            return TextFormat(_head("cmpl", order), order.reads, order.shown, prompts, body.n)
+
         return self._perform(order, prompts, shape)
 
     def _order(self, api: Api, body: ChatBody | CompletionBody, caller: Caller) -> Order:
@@ -97,10 +101,12 @@ class Conductor:
         route = self._router.route(body.model, key)
         return Order(api, body, caller, route, token_sequences(route.model.tokenizer, body.bad_words))
 
-    def _perform(self, order: Order, prompts: Sequence[Prompt], shape: Format) -> Performance[Format]:
+    def _perform(self, order: Order, sent: Sequence[Prompt], shape: Shape[Format]) -> Performance[Format]:
         route = order.route
         member = self._fleet.pick(route.model.name, route.adapter_digest)
-        wanted = [order.wanted(prompt, member.report.max_model_len) for prompt in prompts]
+        longest = member.report.max_model_len
+        prompts = [order.cut(prompt, longest) for prompt in sent]
+        wanted = [order.wanted(prompt, longest) for prompt in prompts]
         self._metrics.requested(
             route.endpoint, route.variant, route.adapter_id, order.body.n, wanted[0].max_tokens
         )
@@ -113,7 +119,7 @@ class Conductor:
             entries = [self._keeper.entry(order.record(record_id, prompt)) for record_id in own]
             job = order.job(first, own[0], prompt, want)
             generations.append(Generation(job, member.link, entries, meter))
-        return Performance(generations, shape, len(ids), order.headers(ids))
+        return Performance(generations, shape(order, prompts), len(ids), order.headers(ids))
 
 
 def _head(kind: str, order: Order) -> Head:
@@ -121,13 +127,14 @@ def _head(kind: str, order: Order) -> Head:
     return Head(f"{kind}-{order.caller.id}", int(time.time()), order.route.requested, print_)
 
 
-async def _prompt(order: Order, prompt: str | list[int]) -> Prompt:
+async def _prompt(order: Order, body: CompletionBody, prompt: str | list[int]) -> Prompt:
     tokenizer, vocabulary = order.route.model.tokenizer, order.route.model.spec.vocab_size
     if isinstance(prompt, str):
-        ids = await of_text(tokenizer, prompt)
+        ids = await of_text(tokenizer, prompt, add_special_tokens=body.add_special_tokens)
         if not ids:
             raise InvalidField("prompt is empty; at least one token is needed", "prompt")
-        return Prompt(ids, ({"role": "prompt", "content": prompt},))
+        return Prompt(ids, ({"role": "prompt", "content": prompt},), prompt)
     if (worst := max(prompt)) >= vocabulary:
         raise InvalidField(f"prompt has token id {worst}; allowed: 0 to {vocabulary - 1}", "prompt")
-    return Prompt(tuple(prompt), ({"role": "prompt", "content": tokenizer.decode(prompt)},))
+    text = tokenizer.decode(prompt)
+    return Prompt(tuple(prompt), ({"role": "prompt", "content": text},), order.reads.prompt_text(prompt))

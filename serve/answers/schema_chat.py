@@ -5,7 +5,7 @@ from typing import Literal, NotRequired
 from pydantic import with_config
 from typing_extensions import TypedDict
 
-from serve.answers.schema import CLOSED, FinishReason, StopReason, Usage
+from serve.answers.schema import CLOSED, FinishReason, PromptLogprobs, StopReason, Usage
 
 
 @with_config(CLOSED)
@@ -32,7 +32,10 @@ class TokenLogprob(TypedDict):
 
 @with_config(CLOSED)
 class ChatLogprobs(TypedDict):
-    """Log probabilities of a choice, token by token."""
+    """Log probabilities of a choice, token by token.
+
+    Every token that was read is in it: a stop string cuts the text before it, not its tokens.
+    """
 
     content: list[TokenLogprob]
 
@@ -55,6 +58,8 @@ class ChatChoice(TypedDict):
     logprobs: ChatLogprobs | None
     finish_reason: FinishReason
     stop_reason: StopReason
+    token_ids: NotRequired[list[int]]
+    """With return_token_ids: of the answer, also those that show no text."""
 
 
 @with_config(CLOSED)
@@ -69,6 +74,9 @@ class ChatCompletion(TypedDict):
     """Digests of the base model and of the adapter that answered."""
     choices: list[ChatChoice]
     usage: Usage
+    prompt_logprobs: NotRequired[PromptLogprobs]
+    prompt_token_ids: NotRequired[list[int]]
+    """With return_token_ids."""
 
 
 @with_config(CLOSED)
@@ -88,6 +96,8 @@ class ChatChunkChoice(TypedDict):
     logprobs: ChatLogprobs | None
     finish_reason: FinishReason | None
     stop_reason: NotRequired[StopReason]
+    token_ids: NotRequired[list[int]]
+    """With return_token_ids: those of this part."""
 
 
 @with_config(CLOSED)
@@ -101,4 +111,7 @@ class ChatCompletionChunk(TypedDict):
     system_fingerprint: str
     choices: list[ChatChunkChoice]
     usage: NotRequired[Usage | None]
-    """With stream_options.include_usage: null, then the usage in the last chunk, which has no choices."""
+    """With stream_options.include_usage: null, then the usage in the last chunk, which has no choices.
+    With continuous_usage_stats: the usage so far."""
+    prompt_token_ids: NotRequired[list[int]]
+    """With return_token_ids, in the first chunk of each choice."""

@@ -9,10 +9,12 @@ from serve.protocol.body import Body, Misfit, parse
 from serve.protocol.sampling import INT64, NEUTRAL, GenerationBody, Name
 
 _NEUTRAL: dict[str, tuple[Any, ...]] = NEUTRAL | {
+    "add_special_tokens": (False,),
     "audio": (),
     "chat_template": (),
     "continue_final_message": (False,),
     "documents": (),
+    "echo": (False,),
     "function_call": ("none",),
     "functions": (),
     "include_reasoning": (),
@@ -95,8 +97,6 @@ class ChatBody(GenerationBody):
 
     @model_validator(mode="after")
     def _belong_together(self) -> "ChatBody":
-        if self.stream_options is not None and not self.stream:
-            raise Misfit("stream_options", "stream_options needs stream: true")
         if self.top_logprobs is not None and not self.logprobs:
             raise Misfit("top_logprobs", "top_logprobs needs logprobs: true")
         return self
