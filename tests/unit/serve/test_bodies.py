@@ -244,11 +244,13 @@ def test_as_many_choices_as_are_made_may_be_streamed() -> None:
 
 def test_beams_sample_nothing_and_are_as_many_as_choices_unless_told() -> None:
     sent = {"use_beam_search": True, "n": 2, "length_penalty": 0.5, "early_stopping": "never"}
-    params = to_sampling(parse_completion(TEXT | sent), Wanted(5, None))
+    params = to_sampling(parse_completion(TEXT | sent), Wanted(5, None), ())
     params.validate()
     assert (params.n, params.beam_width, params.best_of, params.temperature) == (2, 2, None, 0.0)
     assert (params.length_penalty, params.early_stopping) == (0.5, "never")
-    more = to_sampling(parse_completion(TEXT | sent | {"best_of": 4, "temperature": 1.0}), Wanted(5, None))
+    more = to_sampling(
+        parse_completion(TEXT | sent | {"best_of": 4, "temperature": 1.0}), Wanted(5, None), ()
+    )
     assert (more.n, more.beam_width, more.best_of) == (2, 4, None)
     with pytest.raises(InvalidParameter, match="temperature"):
         more.validate()
