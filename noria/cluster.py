@@ -75,6 +75,8 @@ def app_config(settings: Settings, url: str, folders: Mapping[str, Path]) -> App
         port=settings.server.port,
         gateways=settings.server.replicas,
         keep_responses_days=settings.database.keep_responses_days,
+        max_file_bytes=settings.server.max_file_bytes,
+        batch_lines=settings.server.batch_lines,
     )
 
 

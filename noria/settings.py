@@ -67,6 +67,10 @@ class ServerSettings(_Section):
     """Only requests with a key of serve.api_key are answered."""
     replicas: int = Field(default=1, ge=1)
     """Gateway processes."""
+    max_file_bytes: Bytes = 200 << 20
+    """Of one file that a client uploads."""
+    batch_lines: int = Field(default=16, ge=1, le=1024)
+    """Requests of batches that one gateway has under way at once, behind interactive ones."""
 
 
 class DatabaseSettings(_Section):

@@ -39,15 +39,16 @@ class ModelConfig:
 class AppConfig:
     """The whole app.
 
-    store_url, s3: the adapter store, shared by gateways and replicas, as open_store takes them.
+    store_url, s3: the store of adapters and files, shared by gateways and replicas, as open_store takes them.
     cache_root: local copies of adapters.
     spool_dir: request records on their way to the database; local to a machine.
     adapter_roots: folders from which the admin API may load. admin_key None leaves the admin API open.
     require_api_key: answer only requests that carry a key of the database.
     gateways: gateway processes, all listening on (host, port).
-    max_body_bytes, spool_bytes: upper bounds in bytes. adapter_disk_bytes: the same, of local copies of
-        adapters; those unused for longest are removed.
     keep_responses_days: how long answers of the Responses API are kept.
+    max_body_bytes, max_file_bytes, spool_bytes: upper bounds in bytes. adapter_disk_bytes: the same, of local
+        copies of adapters; those unused for longest are removed.
+    batch_lines: requests of batches that one gateway has under way at once.
     drain_s: how long a stopping gateway or replica lets its streams finish, in seconds.
     """
 
@@ -64,6 +65,8 @@ class AppConfig:
     port: int = 8000
     gateways: int = 1
     max_body_bytes: int = 4 << 20
+    max_file_bytes: int = 200 << 20
+    batch_lines: int = 16
     spool_bytes: int = 1 << 30
     adapter_disk_bytes: int = 32 << 30
     keep_responses_days: int = 30

@@ -18,6 +18,8 @@ ServeError
 ├── Forbidden                     not the admin key
 ├── UnknownModel                  neither adapter, endpoint nor base model
 ├── ResponseNotFound              no answer of this id is kept
+├── UnknownFile                   no file of this tenant has the id
+├── UnknownBatch                  no batch of this tenant has the id
 ├── UnknownAdapterName            unload of a name that is not loaded
 ├── AdapterNameTaken              the name belongs to something else
 ├── AdapterAlreadyLoaded          load without load_inplace
@@ -171,6 +173,24 @@ class ResponseNotFound(ServeError):
         super().__init__(f"Response with id '{brief(response_id, quote=False)}' not found.")
 
 
+class UnknownFile(ServeError):
+    """The tenant has no file of this id, or it has expired."""
+
+    param = "file_id"
+
+    def __init__(self, file_id: str) -> None:
+        super().__init__(f"No such file: '{brief(file_id, quote=False)}'.")
+
+
+class UnknownBatch(ServeError):
+    """The tenant has no batch of this id."""
+
+    param = "batch_id"
+
+    def __init__(self, batch_id: str) -> None:
+        super().__init__(f"No such batch: '{brief(batch_id, quote=False)}'.")
+
+
 class UnknownAdapterName(ServeError):
     """No adapter has this name, or none is loaded under it."""
 
@@ -300,6 +320,8 @@ TABLE: dict[type[Exception], Row] = {
     Forbidden: Row(403, "permission_error", "admin_key_required"),
     UnknownModel: _bad("model_not_found", 404),
     ResponseNotFound: _bad("response_not_found", 404),
+    UnknownFile: _bad("file_not_found", 404),
+    UnknownBatch: _bad("batch_not_found", 404),
     UnknownAdapterName: _bad("adapter_not_found", 404),
     AdapterNotServed: _bad("adapter_not_loaded", 409),
     AdapterNameTaken: _bad("name_taken"),

@@ -22,7 +22,7 @@ from lora.kept_rows import REGISTRY_FILE, KeptRows
 from lora.registry import RegistrySnapshot
 from lora.registry_source import DatabaseSource
 from lora.stops import STOPS_FILE, StopsFile
-from lora.store import open_store
+from lora.store import open_objects, open_store
 from lora.watcher import RegistryWatcher
 from serve.admin import AdapterAdmin
 from serve.auth import Doorkeeper
@@ -30,6 +30,7 @@ from serve.candidate import CandidateReader
 from serve.conductor import Conductor
 from serve.config import AppConfig
 from serve.directory import GatewayReport, ReplicaReport, View
+from serve.files import Files
 from serve.fleet import Fleet
 from serve.gathered_metrics import Health
 from serve.kept_responses import KeptResponses
@@ -100,6 +101,8 @@ class Gateway:
         )
         self.listing = Listing(self.database, self.fleet)
         self._files = BackgroundThreads(2, "adapter-files")
+        self._objects = BackgroundThreads(4, "objects")
+        self.files = Files(self.database, open_objects(config.store_url, config.s3), self._objects)
         self.admin = AdapterAdmin(
             CandidateReader(config, self.models, self._snapshot),
             RegistryWriter(self.database, self.fleet, self._snapshot),
@@ -131,6 +134,7 @@ class Gateway:
             self._keys.cancel()
         self._files.close()
         self.kept_responses.close()
+        self._objects.close()
         self.prompts.close()
         await self.residency.close()
         await self.pins.close()
