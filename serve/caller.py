@@ -14,7 +14,10 @@ Source = Literal["traffic", "eval"]
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """One request's circumstances. `id` is the request's own, made here; `parent` a regeneration's origin."""
+    """One request's circumstances. `id` is the request's own, made here; `parent` a regeneration's origin.
+
+    background: nobody waits for the answer, so it comes after all that somebody waits for.
+    """
 
     id: str
     tenant: str
@@ -22,6 +25,7 @@ class Caller:
     conversation: str | None = None
     parent: str | None = None
     source: Source = "traffic"
+    background: bool = False
 
     def with_parent(self, value: str | None, param: str) -> "Caller":
         """Name the origin, unless one is named already. Raises InvalidField for what is no request's id."""

@@ -26,6 +26,10 @@ from lora.store import open_objects, open_store
 from lora.watcher import RegistryWatcher
 from serve.admin import AdapterAdmin
 from serve.auth import Doorkeeper
+from serve.batches.answerer import Answerer
+from serve.batches.cleaning import Cleaning
+from serve.batches.desk import Desk
+from serve.batches.run import Tools
 from serve.candidate import CandidateReader
 from serve.conductor import Conductor
 from serve.config import AppConfig
@@ -102,7 +106,19 @@ class Gateway:
         self.listing = Listing(self.database, self.fleet)
         self._files = BackgroundThreads(2, "adapter-files")
         self._objects = BackgroundThreads(4, "objects")
-        self.files = Files(self.database, open_objects(config.store_url, config.s3), self._objects)
+        objects = open_objects(config.store_url, config.s3)
+        self.files = Files(self.database, objects, self._objects)
+        tools = Tools(
+            self.database,
+            objects,
+            self._objects,
+            Answerer(self.conductor, self.responder),
+            asyncio.Semaphore(config.batch_lines),
+            config.batch_lines,
+            config.max_body_bytes,
+        )
+        self.desk = Desk(self.database, tools)
+        self.cleaning = Cleaning(self.database, objects, self.files)
         self.admin = AdapterAdmin(
             CandidateReader(config, self.models, self._snapshot),
             RegistryWriter(self.database, self.fleet, self._snapshot),
@@ -124,6 +140,8 @@ class Gateway:
         self.upkeep.start()
         self.pins.start()
         self.residency.start()
+        self.cleaning.start()
+        self.desk.start()
         if self.config.require_api_key:
             await self._read_keys()
             self._keys = asyncio.get_running_loop().create_task(self._follow_keys())
@@ -132,6 +150,8 @@ class Gateway:
         """Called once no request is under way; what the database does not take now, the spool keeps."""
         if self._keys is not None:
             self._keys.cancel()
+        await self.desk.close()
+        await self.cleaning.close()
         self._files.close()
         self.kept_responses.close()
         self._objects.close()

@@ -22,6 +22,9 @@ Api = Literal["chat", "completions", "responses"]
 
 _PROMPT_PARAMETER: dict[Api, str] = {"chat": "messages", "completions": "prompt", "responses": "input"}
 
+BACKGROUND = 1 << 32
+"""Added to the priority of what nobody waits for; `priority` of a body is within 32 bits."""
+
 # Parts of a body that the record keeps elsewhere, or not at all.
 _NOT_PARAMETERS = {"messages", "prompt", "model", "stream", "stream_options", "user", "safety_identifier"}
 
@@ -94,7 +97,7 @@ class Order:
             adapter=self.route.adapter_digest,
             # Tenants never share prefix blocks, so none can learn another's prompts by timing.
             cache_salt=f"{self.caller.tenant}\x1f{self.body.cache_salt}",
-            priority=self.body.priority,
+            priority=self.body.priority + (BACKGROUND if self.caller.background else 0),
         )
         reading = Reading(
             text=self.reads,

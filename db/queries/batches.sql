@@ -38,8 +38,12 @@ RETURNING *;
 SELECT status FROM serve.batch WHERE id = %(id)s AND lease_no = %(lease_no)s FOR UPDATE;
 
 -- accept: the input is sound.
-UPDATE serve.batch SET status = 'in_progress', in_progress_at = now(), total = %(total)s, model = %(model)s
-WHERE id = %(id)s AND status = 'validating';
+UPDATE serve.batch SET
+    status = CASE WHEN status = 'validating' THEN 'in_progress' ELSE status END,
+    in_progress_at = coalesce(in_progress_at, now()),
+    total = %(total)s,
+    model = %(model)s
+WHERE id = %(id)s AND status IN ('validating', 'cancelling');
 
 -- reject: the input is not sound.
 UPDATE serve.batch SET status = 'failed', failed_at = now(), errors = %(errors)s, total = %(total)s

@@ -12,9 +12,8 @@ from serve import sse
 from serve.answers.events import Events, Format
 from serve.answers.schema_chat import ChatCompletion, ChatCompletionChunk
 from serve.answers.schema_text import Completion, CompletionChunk
-from serve.answers.shared import collect, usage
+from serve.answers.shared import usage
 from serve.caller import read_caller
-from serve.choice import Piece
 from serve.conductor import Performance
 from serve.errors import answer_for
 from serve.gateway import Gateway
@@ -24,6 +23,7 @@ from serve.protocol.completions import CompletionBody, parse_completion
 from serve.web.body import read_object, while_connected
 from serve.web.described import EVENTS, JSON, MODEL, WHO, Description
 from serve.web.stream import EventStream
+from serve.whole import whole
 
 _CHAT = Description(
     summary="Go on with a conversation.",
@@ -66,19 +66,11 @@ def router(gateway: Gateway) -> APIRouter:
 
 async def _answer(request: Request, performance: Performance[Format], stream: bool) -> Response:
     """A stream begins only once the replica has taken all choices, so a refusal still has its status."""
-    generations = performance.generations
     if stream:
-        await while_connected(request, start_all(generations))
+        await while_connected(request, start_all(performance.generations))
         return EventStream(_events(performance), performance.headers, performance.close)
-    pieces = await while_connected(request, _all_pieces(performance))
-    answer = performance.format.whole(collect(pieces, performance.choices), usage(generations))
+    answer = await while_connected(request, whole(performance))
     return JSONResponse(answer, headers=performance.headers)
-
-
-async def _all_pieces(performance: Performance[Format]) -> list[Piece]:
-    await start_all(performance.generations)
-    async with contextlib.aclosing(merged(performance.generations)) as pieces:
-        return [piece async for piece in pieces]
 
 
 async def _events(performance: Performance[Format]) -> AsyncGenerator[bytes, None]:

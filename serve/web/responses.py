@@ -29,6 +29,7 @@ from serve.responder import Turn
 from serve.web.body import read_object, while_connected
 from serve.web.described import EVENTS, JSON, MODEL, WHO, Description
 from serve.web.stream import EventStream
+from serve.whole import whole_turn
 
 _TAG = "responses"
 _ID = {"response_id": "Id of a kept answer."}
@@ -85,7 +86,7 @@ def router(gateway: Gateway) -> APIRouter:
         body = parse_response(await read_object(request, gateway.config.max_body_bytes))
         turn = await gateway.responder.turn(body, caller)
         if not body.stream:
-            answer = await while_connected(request, _whole(gateway, turn))
+            answer = await while_connected(request, whole_turn(gateway.responder, turn))
             return JSONResponse(answer, headers=turn.performance.headers)
         await while_connected(request, start_all(turn.performance.generations))
         return EventStream(_events(gateway, turn), turn.performance.headers, turn.performance.close)
@@ -115,16 +116,6 @@ def router(gateway: Gateway) -> APIRouter:
         raise NotInBackground
 
     return routes
-
-
-async def _whole(gateway: Gateway, turn: Turn) -> dict[str, Any]:
-    generations, shape = turn.performance.generations, turn.performance.format
-    await start_all(generations)
-    async with contextlib.aclosing(merged(generations)) as pieces:
-        async for piece in pieces:
-            for _ in shape.events(piece):
-                pass
-    return await gateway.responder.kept(turn, shape.whole(usage(generations)))
 
 
 async def _events(gateway: Gateway, turn: Turn) -> AsyncGenerator[bytes, None]:

@@ -161,7 +161,8 @@ def test_a_batch_is_cancelled_before_anybody_has_begun(db: Database) -> None:
     batches.cancel(db, "default", "batch_1")
     row = claimed(db)
     batches.accept(db, row.id, row.lease_no, total=4, model=None)
-    assert batches.get(db, "default", row.id).status == "cancelling"
+    found = batches.get(db, "default", row.id)
+    assert (found.status, found.total) == ("cancelling", 4)
 
 
 def test_another_tenant_has_no_such_batch(db: Database) -> None:

@@ -1,0 +1,87 @@
+"""One line of a batch: the way of an HTTP request from its body on, again where the platform was busy."""
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from serve.batches.lines import Line
+from serve.batches.outcome import Outcome, answered, refused
+from serve.caller import Caller
+from serve.conductor import Conductor
+from serve.errors import ErrorAnswer, InvalidField, ReplicaLost, answer_for
+from serve.protocol.batches import BatchEndpoint, BatchLine
+from serve.protocol.chat import parse_chat
+from serve.protocol.completions import parse_completion
+from serve.protocol.responses import parse_response
+from serve.responder import Responder
+from serve.whole import whole, whole_turn
+
+FIRST_WAIT_S = 0.25
+LONGEST_WAIT_S = 15.0
+MAX_LOST = 3
+"""A line whose replica went away so often may be what it died of."""
+
+Answer = dict[str, Any]
+Work = Callable[[Mapping[str, Any], Caller], Awaitable[Answer]]
+
+logger = logging.getLogger(__name__)
+
+
+class Answerer:
+    """Answers lines of every endpoint that a batch may have."""
+
+    def __init__(self, conductor: Conductor, responder: Responder) -> None:
+        self._conductor = conductor
+        self._responder = responder
+        self._work: dict[BatchEndpoint, Work] = {
+            "/v1/chat/completions": self._chat,
+            "/v1/completions": self._complete,
+            "/v1/responses": self._respond,
+        }
+
+    async def answer(self, line: Line, request: BatchLine, new_caller: Callable[[], Caller]) -> Outcome:
+        """The outcome of a line; goes on for as long as the platform asks to come again. Never raises.
+
+        new_caller: who asks, with another id for each try.
+        """
+        work, lost, wait = self._work[request.url], 0, FIRST_WAIT_S
+        while True:
+            caller = new_caller()
+            try:
+                return answered(line, caller.id, await work(request.body, caller))
+            except Exception as error:  # the boundary of a request: whatever happened is the line's answer
+                answer = answer_for(error)
+                lost += isinstance(error, ReplicaLost)
+                if not _may_come_again(answer) or lost == MAX_LOST:
+                    _tell(error, answer)
+                    return refused(line, caller.id, answer)
+            await asyncio.sleep(wait * random.uniform(0.5, 1.0))
+            wait = min(wait * 2, LONGEST_WAIT_S)
+
+    async def _chat(self, body: Mapping[str, Any], caller: Caller) -> Answer:
+        return await whole(await self._conductor.chat(parse_chat(_unstreamed(body)), caller))
+
+    async def _complete(self, body: Mapping[str, Any], caller: Caller) -> Answer:
+        return await whole(await self._conductor.complete(parse_completion(_unstreamed(body)), caller))
+
+    async def _respond(self, body: Mapping[str, Any], caller: Caller) -> Answer:
+        turn = await self._responder.turn(parse_response(_unstreamed(body)), caller)
+        return await whole_turn(self._responder, turn)
+
+
+def _unstreamed(body: Mapping[str, Any]) -> Mapping[str, Any]:
+    if body.get("stream"):
+        raise InvalidField("stream is true; allowed in a batch: false or nothing", "stream")
+    return body
+
+
+def _may_come_again(answer: ErrorAnswer) -> bool:
+    """Whether the table of errors says so."""
+    return "retry-after" in answer.headers
+
+
+def _tell(error: Exception, answer: ErrorAnswer) -> None:
+    if answer.body["error"]["code"] == "internal_error":
+        logger.error("line of a batch failed", exc_info=error, extra={"action": "batch_line_failed"})

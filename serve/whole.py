@@ -1,0 +1,30 @@
+"""A request answered in one piece: started, read to its end, put into the shape of its API. Knows no HTTP."""
+
+import contextlib
+from typing import Any
+
+from serve.answers.events import Format
+from serve.answers.shared import collect, usage
+from serve.conductor import Performance
+from serve.generation import merged, start_all
+from serve.responder import Responder, Turn
+
+
+async def whole(performance: Performance[Format]) -> dict[str, Any]:
+    """A chat or a completion. Raises the refusal of the replica, GenerationError or ReplicaLost."""
+    generations = performance.generations
+    await start_all(generations)
+    async with contextlib.aclosing(merged(generations)) as made:
+        pieces = [piece async for piece in made]
+    return performance.format.whole(collect(pieces, performance.choices), usage(generations))
+
+
+async def whole_turn(responder: Responder, turn: Turn) -> dict[str, Any]:
+    """A turn of the Responses API, kept where that was asked for. Raises the same, or DatabaseAway."""
+    generations, shape = turn.performance.generations, turn.performance.format
+    await start_all(generations)
+    async with contextlib.aclosing(merged(generations)) as pieces:
+        async for piece in pieces:
+            for _ in shape.events(piece):
+                pass
+    return await responder.kept(turn, shape.whole(usage(generations)))
