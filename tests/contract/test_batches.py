@@ -411,3 +411,15 @@ def test_a_tenant_never_sees_anothers_batches(served: Any, database: Database) -
                 rival.files.content(file_id)
             with pytest.raises(openai.NotFoundError):
                 rival.batches.create(input_file_id=file_id, endpoint=TEXT, completion_window="24h")
+
+
+def test_responses_are_answered_in_batches_too(served: Any, client: openai.OpenAI) -> None:
+    body = {"model": "base", "input": "hello", "max_output_tokens": 16}
+    url: Any = "/v1/responses"
+    line = {"custom_id": "a", "method": "POST", "url": url, "body": body}
+    batch = ended(served, client, start(client, [line], url).id)
+    (answer,) = lines_of(client, batch.output_file_id)
+    made = answer["response"]["body"]
+    assert made["object"] == "response"
+    assert client.responses.retrieve(made["id"]).output_text == made["output"][0]["content"][0]["text"]
+    assert batch.usage.output_tokens == made["usage"]["output_tokens"] > 0

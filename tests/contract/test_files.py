@@ -74,7 +74,7 @@ def test_files_are_listed_page_by_page(client: openai.OpenAI) -> None:
     following = client.files.list(limit=1, after=made[1])
     assert [file.id for file in following.data] == [made[0]]
     assert [file.id for file in client.files.list(limit=2, order="asc", after=made[0]).data] == made[1:]
-    assert client.files.list(purpose="batch_output", after=made[0]).data == []
+    assert client.files.list(purpose="batch_output", order="asc", after=made[0]).data == []
     walked = [file.id for file in client.files.list(limit=2)]
     assert walked[:3] == made[::-1]
 
