@@ -1,7 +1,7 @@
 """Frozen datasets: rows, the SQL and parameters that chose them, and one hash over them all.
 
 The same parameters with the same `as_of` give the same set, whatever was written meanwhile and
-however the tables lie on disk. Only chat requests, eligible by obs.eligibility_at, are offered.
+however the tables lie on disk. Only chats without tools, eligible by obs.eligibility_at, are offered.
 """
 
 from collections import Counter

@@ -15,7 +15,10 @@ WITH log AS MATERIALIZED (
     -- What was recorded by as_of, of one endpoint.
     SELECT l.id, l.user_key, l.parent_id, l.api, l.messages, l.prompt_hash, l.completion, l.fb_explicit,
            l.fb_regen, l.fb_edited, l.finish_reason, e.is_traffic, e.is_finished, e.has_content, e.is_clean,
-           e.has_consent
+           e.has_consent,
+           -- The prompt had more than roles and texts in it, or began the answer; an example has neither.
+           l.sampling ?| ARRAY['tools', 'documents', 'continue_final_message']
+               OR l.messages @? '$[*] ? (@.role == "tool" || exists (@.tool_calls))' AS with_more
     FROM obs.inference_log_at(%(as_of)s) l
     JOIN obs.eligibility_at(%(as_of)s) e ON e.id = l.id
     WHERE l.tenant = %(tenant)s AND l.endpoint = %(endpoint)s
@@ -23,6 +26,7 @@ WITH log AS MATERIALIZED (
 ), usable AS MATERIALIZED (
     SELECT * FROM log
     WHERE is_traffic AND is_finished AND has_content AND is_clean AND has_consent AND api IN ('chat', 'responses')
+      AND NOT with_more
 ), offered AS (
     -- A thumb is a label. A cut answer may be disliked, but would teach to stop in mid-sentence if liked.
     SELECT id, user_key, prompt_hash, messages, 'thumbs' AS origin, completion, finish_reason,

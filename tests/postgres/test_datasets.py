@@ -66,6 +66,27 @@ def test_thumbs_become_labels(db: Database, answer: Answer) -> None:
     assert frozen(db) == {("thumbs", "good", True), ("thumbs", "bad", False)}
 
 
+CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": {}}}
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"sampling": {"tools": [{"type": "function", "function": {"name": "f"}}]}},
+        {"sampling": {"continue_final_message": True}},
+        {"sampling": {"documents": [{"title": "a"}]}},
+        {"messages": [{"role": "assistant", "content": "", "tool_calls": [CALL]}]},
+        {"messages": [{"role": "tool", "content": "sunny", "tool_call_id": "c"}]},
+    ],
+)
+def test_a_prompt_with_more_than_texts_is_not_offered(
+    db: Database, answer: Answer, given: dict[str, Any]
+) -> None:
+    answer(1, completion="good")
+    answer(1, completion="with more", **given)
+    assert frozen(db) == {("thumbs", "good", True)}
+
+
 def test_a_payload_is_the_prompt_the_completion_how_it_ended_and_the_label(
     db: Database, answer: Answer
 ) -> None:
