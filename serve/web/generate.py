@@ -75,15 +75,16 @@ async def _answer(request: Request, performance: Performance[Format], stream: bo
 
 async def _events(performance: Performance[Format]) -> AsyncGenerator[bytes, None]:
     """The events of a stream; a failure in the middle becomes an event, and the stream ends in order."""
-    generations = performance.generations
-    events = Events(performance.format, lambda: usage(generations))
+    shape, generations = performance.format, performance.generations
+    events = Events(shape)
     async with contextlib.aclosing(merged(generations)) as pieces:
         try:
-            if part := events.opening(performance.choices):
-                yield part
+            for chunk in shape.opening(performance.choices):
+                yield sse.event(chunk)
             async for piece in pieces:
                 if part := events.of(piece):
                     yield part
-            yield events.closing() + sse.DONE
+            ending = map(sse.event, shape.closing(usage(generations)))
+            yield b"".join(ending) + sse.DONE
         except Exception as error:  # the status line has gone out: an event is the only way left to say it
             yield sse.event(answer_for(error).body) + sse.DONE
