@@ -91,7 +91,7 @@ class Group:
 
 
 class BestOf(Group):
-    """One request of which the n choices with the highest summed logprob are handed out, best first."""
+    """One request of which the n choices with the highest logprob per token are handed out, best first."""
 
     def __init__(self, request: Request, lead: Sequence) -> None:
         super().__init__(request, lead)
@@ -113,7 +113,8 @@ class BestOf(Group):
         for event in super().close(seq, finish, now, row, error):
             bare = replace(event, token_ids=(), logprobs=None)
             if row is not None:
-                bare = self._whole(bare, seq.token_ids[seq.prompt_len :], seq.logprobs, seq.total)
+                score = seq.total / seq.num_outputs
+                bare = self._whole(bare, seq.token_ids[seq.prompt_len :], seq.logprobs, score)
             self._ended.append(bare)
         return [] if self.live else self._best()
 

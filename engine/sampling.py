@@ -36,7 +36,7 @@ class SamplingParams:
     min_tokens: no token that would end the completion is sampled before this many.
     logprobs: None for none, 0 for the sampled token, k for the k likeliest as well.
     n: choices to make of one prompt; choice i draws with seed + i.
-    best_of: make so many, at least n, and hand out the n of the highest summed logprob, best first;
+    best_of: make so many, at least n, and hand out the n of the highest logprob per token, best first;
         None makes n.
     beam_width: search with so many beams instead of sampling, and hand out the n best hypotheses, best
         first. None samples. Needs temperature 0 and nothing else that would change the logits.

@@ -73,9 +73,9 @@ class TokenText:
         """Whether a space that a text begins with is left out of it."""
         return self._strip
 
-    def stream(self) -> TextStream:
-        """A fresh reader of this vocabulary's bytes."""
-        return TextStream(self._strip)
+    def stream(self, continues: bool = False) -> TextStream:
+        """A fresh reader of this vocabulary's bytes; continues: they go on from others."""
+        return TextStream(self._strip and not continues)
 
 
 def _steps(decoder: Mapping[str, Any] | None) -> list[str]:

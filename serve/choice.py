@@ -8,9 +8,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from engine.detokenizer import Detokenizer
+from engine.detokenizer import Detokenizer, TextSource
 from engine.records import RequestStats, TokenEvent, TokenLogprob
-from engine.tokenizer import Tokenizer
 from serve.errors import GenerationError, ReplicaLost
 from serve.metrics import Meter
 from serve.record.keeper import Entry
@@ -20,9 +19,9 @@ from serve.record.keeper import Entry
 class Piece:
     """What one read brought of a choice, `index` of the whole answer.
 
-    token_ids: of the tokens that were read, with one that ended the text. finish ("stop", "length") and
-    stop_reason come with the last piece. prompt_logprobs: with the first piece of a prompt's first choice,
-    where they were asked for.
+    logprobs: of the tokens that were read; the last ones may have no text yet, or none because a stop string
+    began in them. token_ids: of the same tokens, and of one that ended the text. finish ("stop", "length")
+    and stop_reason come with the last piece. prompt_logprobs: with the first piece, where asked for.
     """
 
     index: int
@@ -58,11 +57,17 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How token events of a request are read."""
+    """How token events of a request are read.
 
-    tokenizer: Tokenizer
+    include_stop: what ends a text is part of it. only_prompt: the prompt is scored and its choices are empty,
+    whatever the engine makes.
+    """
+
+    text: TextSource
+    eos_ids: frozenset[int]
     stops: tuple[str, ...] = ()
     include_stop: bool = False
+    only_prompt: bool = False
 
 
 class Choice:
@@ -73,11 +78,13 @@ class Choice:
         self.tally = Tally(prompt_tokens)
         self.ended = False
         """Whether its last piece has been made, or its failure told."""
+        self.prompt_logprobs: tuple[TokenLogprob, ...] | None = None
+        """What its next piece tells of the prompt."""
         self._entry = entry
         self._meter = meter
         self._text: list[str] = []
-        self._eos_ids = reading.tokenizer.eos_ids
-        self._detokenizer = Detokenizer(reading.tokenizer, reading.stops, reading.include_stop)
+        self._reading = reading
+        self._detokenizer = Detokenizer(reading.text, reading.stops, reading.include_stop)
         self._last: Piece | None = None
 
     @property
@@ -95,7 +102,7 @@ class Choice:
         Raises GenerationError where the engine failed, ReplicaLost where it was stopped.
         """
         if self._last is None:
-            piece = self._read(events)
+            piece = self._empty(events) if self._reading.only_prompt else self._read(events)
             if piece.finish is None:
                 return piece
             self._last = piece
@@ -124,8 +131,9 @@ class Choice:
         end: tuple[str | None, str | int | None] = (None, None)
         for event in events:
             self._note(event)
-            visible = event.token_ids[:-1] if event.stop_token is not None else event.token_ids
-            delta = self._detokenizer.push(visible)
+            delta = self._detokenizer.push(
+                event.token_ids[:-1] if self._hides_end(event) else event.token_ids
+            )
             parts.append(delta.text)
             logprobs += (event.logprobs or ())[: delta.tokens_used]
             if delta.stopped is not None:
@@ -140,8 +148,21 @@ class Choice:
         text = "".join(parts)
         self._text.append(text)
         self.tally.completion_tokens += len(token_ids)
-        prompt_logprobs = events[0].prompt_logprobs
-        return Piece(self.index, text, tuple(logprobs), *end, tuple(token_ids), prompt_logprobs)
+        of_prompt, self.prompt_logprobs = self.prompt_logprobs, None
+        return Piece(self.index, text, tuple(logprobs), *end, tuple(token_ids), of_prompt)
+
+    def _empty(self, events: Sequence[TokenEvent]) -> Piece:
+        """The only piece of a choice that nobody wanted to be made."""
+        last = next((event for event in events if event.finish is not None), None)
+        if last is None:
+            return Piece(self.index)
+        self._end_of(last)
+        return Piece(self.index, finish="length", prompt_logprobs=self.prompt_logprobs)
+
+    def _hides_end(self, event: TokenEvent) -> bool:
+        """Whether its last token ended the text and is no part of it."""
+        stop, reading = event.stop_token, self._reading
+        return stop is not None and not (reading.include_stop and reading.text.text_bytes(stop))
 
     def _end_of(self, event: TokenEvent) -> tuple[str | None, str | int | None]:
         """Why the choice ended with its last event: finish and stop_reason."""
@@ -151,7 +172,7 @@ class Choice:
             raise ReplicaLost
         if self._detokenizer.stopped is not None:  # by the text that was still held
             return "stop", self._detokenizer.stopped
-        return event.finish, None if event.stop_token in self._eos_ids else event.stop_token
+        return event.finish, None if event.stop_token in self._reading.eos_ids else event.stop_token
 
     def _note(self, event: TokenEvent) -> None:
         if event.token_ids:

@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from serve.answers.assistant import Assistant
 from serve.answers.chat import ChatFormat
 from serve.answers.shared import Head, fingerprint
 from serve.answers.text import TextFormat
@@ -21,16 +20,17 @@ from serve.generation import Generation
 from serve.ids import uuid7
 from serve.metrics import BASE, Meter, Metrics
 from serve.order import Api, Order, Prompt
-from serve.parsing.choose import MakeParser
 from serve.prompts import Prompts, of_text
 from serve.protocol.chat import ChatBody
 from serve.protocol.completions import CompletionBody
 from serve.record.keeper import Keeper
 from serve.routing import Router
-from serve.understanding import understand
 
 Format = TypeVar("Format")
 Given = TypeVar("Given", covariant=True)
+
+Shape = Callable[[Order, Sequence[Prompt]], Format]
+"""Makes the form of an answer to prompts as they were cut."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,31 +63,37 @@ class Conductor:
     async def chat(self, body: ChatBody, caller: Caller) -> Performance[ChatFormat]:
         """Raises what converse() raises."""
 
-        def shape(order: Order, parser: MakeParser) -> ChatFormat:
-            head, tokenizer = _head("chatcmpl", order), order.route.model.tokenizer
-            assistant = Assistant(parser, named=body.calls.named, reasoning=body.include_reasoning)
-            return ChatFormat(head, tokenizer, assistant, body.wanted_logprobs, body.include_usage)
+        def shape(order: Order, prompts: Sequence[Prompt]) -> ChatFormat:
+            return ChatFormat(_head("chatcmpl", order), order.reads, order.shown, prompts[0].ids)
 
         return await self.converse("chat", body, caller, shape)
 
     async def converse(
-        self, api: Api, body: ChatBody, caller: Caller, shape: Callable[[Order, MakeParser], Format]
+        self, api: Api, body: ChatBody, caller: Caller, shape: Shape[Format]
     ) -> Performance[Format]:
-        """A conversation, of whichever API; `shape` makes the form of its answer, which is read by a parser.
+        """A conversation, of whichever API; `shape` makes the form of its answer.
 
         Raises UnknownModel, BadRequest, NoReplica and the tokenizer's errors.
         """
         caller = caller.with_parent(body.metadata.get("parent_request_id"), "metadata.parent_request_id")
         order = self._order(api, body, caller)
-        understood = await understand(self._prompts, order.route, body.talk, body.calls)
-        return self._perform(order, [understood.prompt], shape(order, understood.parser))
+        messages = tuple(message.plain() for message in body.messages)
+        ids = await self._prompts.of_chat(
+            order.route,
+            messages,
+            add_generation_prompt=body.add_generation_prompt,
+            variables=body.chat_template_kwargs,
+        )
+        return self._perform(order, [Prompt(ids, messages)], shape)
 
     async def complete(self, body: CompletionBody, caller: Caller) -> Performance[TextFormat]:
         """Raises UnknownModel, BadRequest, NoReplica and the tokenizer's errors."""
         order = self._order("completions", body, caller)
-        prompts = [await _prompt(order, prompt) for prompt in body.prompt]
-        head = _head("cmpl", order)
-        shape = TextFormat(head, order.route.model.tokenizer, body.wanted_logprobs, body.include_usage)
+        prompts = [await _prompt(order, body, prompt) for prompt in body.prompt]
+
+        def shape(order: Order, prompts: Sequence[Prompt]) -> TextFormat:
+            return TextFormat(_head("cmpl", order), order.reads, order.shown, prompts, body.n)
+
         return self._perform(order, prompts, shape)
 
     def _order(self, api: Api, body: ChatBody | CompletionBody, caller: Caller) -> Order:
@@ -95,10 +101,12 @@ class Conductor:
         route = self._router.route(body.model, key)
         return Order(api, body, caller, route, token_sequences(route.model.tokenizer, body.bad_words))
 
-    def _perform(self, order: Order, prompts: Sequence[Prompt], shape: Format) -> Performance[Format]:
+    def _perform(self, order: Order, sent: Sequence[Prompt], shape: Shape[Format]) -> Performance[Format]:
         route = order.route
         member = self._fleet.pick(route.model.name, route.adapter_digest)
-        wanted = [order.wanted(prompt, member.report.max_model_len) for prompt in prompts]
+        longest = member.report.max_model_len
+        prompts = [order.cut(prompt, longest) for prompt in sent]
+        wanted = [order.wanted(prompt, longest) for prompt in prompts]
         self._metrics.requested(
             route.endpoint, route.variant, route.adapter_id, order.body.n, wanted[0].max_tokens
         )
@@ -111,7 +119,7 @@ class Conductor:
             entries = [self._keeper.entry(order.record(record_id, prompt)) for record_id in own]
             job = order.job(first, own[0], prompt, want)
             generations.append(Generation(job, member.link, entries, meter))
-        return Performance(generations, shape, len(ids), order.headers(ids))
+        return Performance(generations, shape(order, prompts), len(ids), order.headers(ids))
 
 
 def _head(kind: str, order: Order) -> Head:
@@ -119,13 +127,14 @@ def _head(kind: str, order: Order) -> Head:
     return Head(f"{kind}-{order.caller.id}", int(time.time()), order.route.requested, print_)
 
 
-async def _prompt(order: Order, prompt: str | list[int]) -> Prompt:
+async def _prompt(order: Order, body: CompletionBody, prompt: str | list[int]) -> Prompt:
     tokenizer, vocabulary = order.route.model.tokenizer, order.route.model.spec.vocab_size
     if isinstance(prompt, str):
-        ids = await of_text(tokenizer, prompt)
+        ids = await of_text(tokenizer, prompt, add_special_tokens=body.add_special_tokens)
         if not ids:
             raise InvalidField("prompt is empty; at least one token is needed", "prompt")
-        return Prompt(ids, ({"role": "prompt", "content": prompt},))
+        return Prompt(ids, ({"role": "prompt", "content": prompt},), prompt)
     if (worst := max(prompt)) >= vocabulary:
         raise InvalidField(f"prompt has token id {worst}; allowed: 0 to {vocabulary - 1}", "prompt")
-    return Prompt(tuple(prompt), ({"role": "prompt", "content": tokenizer.decode(prompt)},))
+    text = tokenizer.decode(prompt)
+    return Prompt(tuple(prompt), ({"role": "prompt", "content": text},), order.reads.prompt_text(prompt))

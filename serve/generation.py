@@ -99,6 +99,8 @@ class Generation:
 
     def _sorted(self, events: list[TokenEvent], stream: TokenStream) -> Iterator[Piece]:
         """One piece of each choice that has any. What a stop string has ended is stopped on the replica."""
+        if self.job.request.sampling.prompt_logprobs is not None:
+            self._tell_of_prompt(events)
         for choice, own in self._by_choice(events):
             if choice.ended:  # without the account that comes now
                 continue
@@ -108,6 +110,13 @@ class Generation:
                 yield piece
             elif not was_settling:
                 stream.abort(choice.index - self.job.first)
+
+    def _tell_of_prompt(self, events: list[TokenEvent]) -> None:
+        """The engine tells it once, before any other choice has come to anything."""
+        for event in events:
+            if event.prompt_logprobs is not None:
+                for choice in self._choices:
+                    choice.prompt_logprobs = event.prompt_logprobs
 
     def _by_choice(self, events: list[TokenEvent]) -> Iterator[tuple[Choice, list[TokenEvent]]]:
         if len(self._choices) == 1:

@@ -1,14 +1,13 @@
 """One request, understood: what is asked, by whom, of which adapter. Makes jobs and records of it."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
 from urllib.parse import quote
 
 from db.rows import RequestRecord
-from engine.grammar import Grammar
 from engine.records import Request
+from serve.answers.shown import Shown
 from serve.caller import Caller
 from serve.choice import Reading
 from serve.errors import ContextTooLong
@@ -17,6 +16,7 @@ from serve.protocol.chat import ChatBody
 from serve.protocol.completions import CompletionBody
 from serve.protocol.sampling import TokenSequences, Wanted, to_sampling
 from serve.routing import Route
+from serve.visible import VisibleText, all_special
 
 Api = Literal["chat", "completions", "responses"]
 
@@ -31,11 +31,11 @@ _NOT_PARAMETERS = {"messages", "prompt", "model", "stream", "stream_options", "u
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """One prompt: its token ids, how the record shows it, and what its answers have to keep to."""
+    """One prompt: its token ids, how the record shows it, and its text where answers may begin with it."""
 
     ids: tuple[int, ...]
-    shown: tuple[Mapping[str, Any], ...]
-    grammar: Grammar | None = None
+    shown: tuple[dict[str, Any], ...]
+    text: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,16 +48,45 @@ class Order:
     route: Route
     bad_words: TokenSequences
 
+    def cut(self, prompt: Prompt, max_model_len: int) -> Prompt:
+        """The prompt, or as much of its end as truncate_prompt_tokens keeps."""
+        keep = self.body.truncate_prompt_tokens
+        if keep == -1:
+            keep = max(1, max_model_len - (self.body.limit or 1))
+        if keep is None or keep >= len(prompt.ids):
+            return prompt
+        ids = prompt.ids[-keep:]
+        return Prompt(ids, prompt.shown, self.reads.prompt_text(ids))
+
+    @property
+    def shown(self) -> Shown:
+        """What its answers show beside their text."""
+        body = self.body
+        return Shown(
+            logprobs=body.wanted_logprobs,
+            prompt_logprobs=body.prompt_logprobs,
+            usage=body.include_usage,
+            continuous_usage=body.continuous_usage,
+            token_ids=body.return_token_ids,
+            tokens_as_ids=body.return_tokens_as_token_ids,
+            echo=isinstance(body, CompletionBody) and body.echo,
+        )
+
+    @property
+    def reads(self) -> VisibleText:
+        """How tokens of its answers are read."""
+        tokenizer = self.route.model.tokenizer
+        special = () if self.body.skip_special_tokens else all_special(tokenizer)
+        return VisibleText(tokenizer, special, continues=isinstance(self.body, CompletionBody))
+
     def wanted(self, prompt: Prompt, max_model_len: int) -> Wanted:
         """max_tokens, clamped to the room that the prompt leaves. Raises ContextTooLong if it leaves none."""
         room = max_model_len - len(prompt.ids)
         if room < 1:
             raise ContextTooLong(len(prompt.ids), max_model_len, _PROMPT_PARAMETER[self.api])
-        return Wanted(
-            room if self.body.limit is None else min(self.body.limit, room),
-            self.body.wanted_logprobs,
-            prompt.grammar,
-        )
+        limit = room if self.body.limit is None else min(self.body.limit, room)
+        # The engine makes one token at least; where none is wanted nobody sees it.
+        return Wanted(max(limit, 1), self.body.wanted_logprobs, self.body.scored)
 
     def job(self, first: int, record_id: str, prompt: Prompt, wanted: Wanted) -> Job:
         """All choices of a prompt, from the `first` of the whole answer on; record_id: of that one."""
@@ -71,7 +100,11 @@ class Order:
             priority=self.body.priority + (BACKGROUND if self.caller.background else 0),
         )
         reading = Reading(
-            self.route.model.tokenizer, tuple(self.body.stop), self.body.include_stop_str_in_output
+            text=self.reads,
+            eos_ids=self.route.model.tokenizer.eos_ids,
+            stops=tuple(self.body.stop),
+            include_stop=self.body.include_stop_str_in_output,
+            only_prompt=self.body.limit == 0,
         )
         return Job(first, request, reading, self.route.forced)
 
@@ -107,7 +140,7 @@ class Order:
             sampling=self._parameters(),
             stream=self.body.stream,
             source=caller.source,
-            messages=[dict(message) for message in prompt.shown],
+            messages=list(prompt.shown),
             completion="",
         )
 

@@ -1,7 +1,7 @@
 """Turns of the Responses API: what came before is read, the turn made a chat, its answer kept. No HTTP."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -15,8 +15,8 @@ from serve.conversation import in_own_names, to_chat
 from serve.errors import BadRequest
 from serve.ids import bare_id
 from serve.kept_responses import KeptResponses
-from serve.order import Order
-from serve.parsing.choose import MakeParser
+from serve.order import Order, Prompt
+from serve.parsing.plain import PlainParser
 from serve.protocol.response_items import FunctionCallItem, FunctionCallOutputItem, Item, ReasoningItem
 from serve.protocol.responses import ResponseBody
 
@@ -53,10 +53,10 @@ class Responder:
         handed_in = await self._kept.resolved(caller.tenant, body.items)
         items = _with_ids(handed_in, caller.id)
 
-        def shape(order: Order, parser: MakeParser) -> ResponseFormat:
+        def shape(order: Order, prompts: Sequence[Prompt]) -> ResponseFormat:
             frame = Frame(caller.id, int(time.time()), len(items), _echoed(body, order))
             tokenizer = order.route.model.tokenizer
-            return ResponseFormat(frame, parser(), tokenizer, body.wanted_logprobs)
+            return ResponseFormat(frame, PlainParser(), tokenizer, body.wanted_logprobs)
 
         chat = to_chat(body, [*history, *handed_in])
         try:

@@ -80,7 +80,7 @@ class ResponseFormat:
     def events(self, piece: Piece) -> Iterator[Event]:
         """The events of a piece; with the last piece the items end."""
         if self._wanted_logprobs is not None:
-            self._pending += logprobs.for_chat(self._tokens, piece.logprobs)["content"]
+            self._pending += logprobs.for_chat(logprobs.TokenNames(self._tokens), piece.logprobs)["content"]
         parts = self._parser.push(piece.text)
         if piece.finish is not None:
             parts = [*parts, *self._parser.finish()]

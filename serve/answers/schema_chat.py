@@ -5,7 +5,7 @@ from typing import Literal, NotRequired
 from pydantic import with_config
 from typing_extensions import TypedDict
 
-from serve.answers.schema import CLOSED, FinishReason, StopReason, Usage
+from serve.answers.schema import CLOSED, FinishReason, PromptLogprobs, StopReason, Usage
 
 
 @with_config(CLOSED)
@@ -32,27 +32,12 @@ class TokenLogprob(TypedDict):
 
 @with_config(CLOSED)
 class ChatLogprobs(TypedDict):
-    """Log probabilities of a choice, token by token."""
+    """Log probabilities of a choice, token by token.
+
+    Every token that was read is in it: a stop string cuts the text before it, not its tokens.
+    """
 
     content: list[TokenLogprob]
-
-
-@with_config(CLOSED)
-class CalledFunction(TypedDict):
-    """The function that is called."""
-
-    name: str
-    arguments: str
-    """A JSON object, as the model wrote it; cut short where the answer was."""
-
-
-@with_config(CLOSED)
-class ToolCall(TypedDict):
-    """A call that the answer makes."""
-
-    id: str
-    type: Literal["function"]
-    function: CalledFunction
 
 
 @with_config(CLOSED)
@@ -61,11 +46,7 @@ class AssistantMessage(TypedDict):
 
     role: Literal["assistant"]
     content: str | None
-    """Null where the answer is calls or reasoning alone."""
     refusal: None
-    reasoning: NotRequired[str]
-    """The thought before the answer, where the model writes one."""
-    tool_calls: NotRequired[list[ToolCall]]
 
 
 @with_config(CLOSED)
@@ -77,6 +58,8 @@ class ChatChoice(TypedDict):
     logprobs: ChatLogprobs | None
     finish_reason: FinishReason
     stop_reason: StopReason
+    token_ids: NotRequired[list[int]]
+    """With return_token_ids: of the answer, also those that show no text."""
 
 
 @with_config(CLOSED)
@@ -91,24 +74,9 @@ class ChatCompletion(TypedDict):
     """Digests of the base model and of the adapter that answered."""
     choices: list[ChatChoice]
     usage: Usage
-
-
-@with_config(CLOSED)
-class FunctionDelta(TypedDict):
-    """What is added to a call: its name once, its arguments piece by piece."""
-
-    name: NotRequired[str]
-    arguments: str
-
-
-@with_config(CLOSED)
-class ToolCallDelta(TypedDict):
-    """What is added to the `index`-th call; id, type and name come with its first part."""
-
-    index: int
-    id: NotRequired[str]
-    type: NotRequired[Literal["function"]]
-    function: FunctionDelta
+    prompt_logprobs: NotRequired[PromptLogprobs]
+    prompt_token_ids: NotRequired[list[int]]
+    """With return_token_ids."""
 
 
 @with_config(CLOSED)
@@ -117,8 +85,6 @@ class ChatDelta(TypedDict):
 
     role: NotRequired[Literal["assistant"]]
     content: NotRequired[str]
-    reasoning: NotRequired[str]
-    tool_calls: NotRequired[list[ToolCallDelta]]
 
 
 @with_config(CLOSED)
@@ -130,6 +96,8 @@ class ChatChunkChoice(TypedDict):
     logprobs: ChatLogprobs | None
     finish_reason: FinishReason | None
     stop_reason: NotRequired[StopReason]
+    token_ids: NotRequired[list[int]]
+    """With return_token_ids: those of this part."""
 
 
 @with_config(CLOSED)
@@ -143,4 +111,7 @@ class ChatCompletionChunk(TypedDict):
     system_fingerprint: str
     choices: list[ChatChunkChoice]
     usage: NotRequired[Usage | None]
-    """With stream_options.include_usage: null, then the usage in the last chunk, which has no choices."""
+    """With stream_options.include_usage: null, then the usage in the last chunk, which has no choices.
+    With continuous_usage_stats: the usage so far."""
+    prompt_token_ids: NotRequired[list[int]]
+    """With return_token_ids, in the first chunk of each choice."""

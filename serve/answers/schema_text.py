@@ -5,17 +5,24 @@ from typing import Literal, NotRequired
 from pydantic import with_config
 from typing_extensions import TypedDict
 
-from serve.answers.schema import CLOSED, FinishReason, StopReason, Usage
+from serve.answers.schema import CLOSED, FinishReason, PromptLogprobs, StopReason, Usage
 
 
 @with_config(CLOSED)
 class TextLogprobs(TypedDict):
-    """Log probabilities of a choice, one entry a token in each list."""
+    """Log probabilities of a choice, one entry a token in each list.
+
+    Every token that was read is in it: a stop string cuts the text before it, not its tokens.
+    """
 
     text_offset: list[int]
+    """Characters of the text that were whole before the token began."""
     token_logprobs: list[float | None]
+    """Of the raw logits, before temperature and penalties; at least -9999.0; null for a prompt's first."""
     tokens: list[str]
+    """Text of each token; bytes:\\xc3 for one that is no text alone."""
     top_logprobs: list[dict[str, float] | None]
+    """The likeliest tokens in this place, and the one that stands there."""
 
 
 @with_config(CLOSED)
@@ -24,9 +31,15 @@ class TextChoice(TypedDict):
 
     index: int
     text: str
+    """With echo, it begins with the prompt."""
     logprobs: TextLogprobs | None
     finish_reason: FinishReason
     stop_reason: StopReason
+    prompt_logprobs: NotRequired[PromptLogprobs]
+    token_ids: NotRequired[list[int]]
+    """With return_token_ids: of the answer, also those that show no text."""
+    prompt_token_ids: NotRequired[list[int]]
+    """With return_token_ids."""
 
 
 @with_config(CLOSED)
@@ -52,6 +65,10 @@ class TextChunkChoice(TypedDict):
     logprobs: TextLogprobs | None
     finish_reason: FinishReason | None
     stop_reason: StopReason
+    token_ids: NotRequired[list[int]]
+    """With return_token_ids: those of this part."""
+    prompt_token_ids: NotRequired[list[int]]
+    """With return_token_ids, in the first part of a choice."""
 
 
 @with_config(CLOSED)
@@ -65,4 +82,5 @@ class CompletionChunk(TypedDict):
     system_fingerprint: str
     choices: list[TextChunkChoice]
     usage: NotRequired[Usage | None]
-    """With stream_options.include_usage: null, then the usage in the last chunk, which has no choices."""
+    """With stream_options.include_usage: null, then the usage in the last chunk, which has no choices.
+    With continuous_usage_stats: the usage so far."""

@@ -88,18 +88,13 @@ class Reply:
 
     def add(self, parts: Iterable[Part]) -> None:
         """Put further parts to it."""
-        content, reasoning = [self.content], [self.reasoning]
-        arguments: dict[int, list[str]] = {}
         for part in parts:
             match part:
                 case Content(text):
-                    content.append(text)
+                    self.content += text
                 case Reasoning(text):
-                    reasoning.append(text)
+                    self.reasoning += text
                 case CallStart(_, id_, name):
                     self.calls.append(Call(id_, name))
                 case CallArguments(index, text):
-                    arguments.setdefault(index, []).append(text)
-        self.content, self.reasoning = "".join(content), "".join(reasoning)
-        for index, texts in arguments.items():
-            self.calls[index].arguments += "".join(texts)
+                    self.calls[index].arguments += text

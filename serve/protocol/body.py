@@ -25,7 +25,7 @@ class Body(BaseModel):
 
 
 class Misfit(ValueError):
-    """Parameters that do not go together; `param` is the one to change, as its own model names it."""
+    """Parameters that do not go together; `param` is the one to change."""
 
     def __init__(self, param: str, message: str) -> None:
         super().__init__(message)
@@ -75,10 +75,10 @@ def parse(kind: type[Model], body: Mapping[str, Any]) -> Model:
 def _first_problem(error: ValidationError, body: Mapping[str, Any]) -> InvalidField:
     problem = error.errors(include_url=False)[0]
     cause = problem.get("ctx", {}).get("error")
+    if isinstance(cause, Misfit):
+        return InvalidField(str(cause), cause.param)
     is_missing = problem["type"] == "missing"
     param = _path(problem["loc"], body, is_missing)
-    if isinstance(cause, Misfit):
-        return InvalidField(str(cause), f"{param}.{cause.param}" if problem["loc"] else cause.param)
     if is_missing:
         return InvalidField(f"{param} is missing", param)
     message = problem["msg"].removeprefix("Value error, ")

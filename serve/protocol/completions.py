@@ -6,10 +6,14 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field, field_validator, model_validator
 
 from serve.protocol.body import Misfit, parse
-from serve.protocol.sampling import INT64, MAX_CHOICES, NEUTRAL, GenerationBody
+from serve.protocol.presentation import MAX_LOGPROBS
+from serve.protocol.sampling import INT64, NEUTRAL, GenerationBody
 
 MAX_PROMPTS = 64
-_NEUTRAL: dict[str, tuple[Any, ...]] = NEUTRAL | {"add_special_tokens": (True,), "suffix": ("",)}
+MAX_SEQUENCES = 256
+"""Of one request: prompts times choices, with those that are not handed out."""
+
+_NEUTRAL: dict[str, tuple[Any, ...]] = NEUTRAL | {"suffix": ("",)}
 
 Prompt = str | list[int]
 _Ids = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
@@ -21,9 +25,20 @@ class CompletionBody(GenerationBody):
 
     neutral: ClassVar[Mapping[str, tuple[Any, ...]]] = _NEUTRAL
 
-    prompt: Any
-    max_tokens: int = Field(default=16, ge=1, lt=INT64)
-    logprobs: int | None = Field(default=None, ge=0, le=20)
+    prompt: Any = Field(description="Texts or lists of token ids to go on with, one or a list of them.")
+    max_tokens: int = Field(
+        default=16, ge=0, lt=INT64, description="Most tokens to make; 0, with echo, only scores the prompt."
+    )
+    logprobs: int | None = Field(
+        default=None,
+        ge=0,
+        le=MAX_LOGPROBS,
+        description="Log probabilities of the tokens, and of so many likeliest ones beside each.",
+    )
+    echo: bool = Field(default=False, description="Begin each answer with its prompt.")
+    add_special_tokens: bool = Field(
+        default=True, description="Put the tokenizer's marks, such as BOS, around prompts sent as text."
+    )
 
     @field_validator("prompt", mode="before", json_schema_input_type=_Prompts)
     @classmethod
@@ -41,11 +56,13 @@ class CompletionBody(GenerationBody):
 
     @model_validator(mode="after")
     def _belong_together(self) -> "CompletionBody":
-        if self.stream_options is not None and not self.stream:
-            raise Misfit("stream_options", "stream_options needs stream: true")
-        if self.n * len(self.prompt) > MAX_PROMPTS * MAX_CHOICES // 8:
-            got, allowed = self.n * len(self.prompt), MAX_PROMPTS * MAX_CHOICES // 8
-            raise Misfit("n", f"n times the number of prompts is {got}; at most {allowed} is allowed")
+        name = "n" if self.best_of is None else "best_of"
+        got = getattr(self, name) * len(self.prompt)
+        if got > MAX_SEQUENCES:
+            said = f"{name} times the number of prompts is {got}; at most {MAX_SEQUENCES} is allowed"
+            raise Misfit(name, said)
+        if self.max_tokens == 0 and not self.echo:
+            raise Misfit("max_tokens", "max_tokens is 0; at least 1 is needed, or echo: true")
         return self
 
     @property
@@ -57,6 +74,12 @@ class CompletionBody(GenerationBody):
     def wanted_logprobs(self) -> int | None:
         """Alternatives wanted beside each token; None for no log probabilities."""
         return self.logprobs
+
+    @property
+    def scored(self) -> int | None:
+        """Alternatives wanted beside each token of the prompt; None for no log probabilities of it."""
+        asked = (self.prompt_logprobs, self.logprobs if self.echo else None)
+        return max((number for number in asked if number is not None), default=None)
 
 
 def _is_ids(value: object) -> bool:

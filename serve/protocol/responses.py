@@ -40,6 +40,10 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = NEUTRAL | {
 }
 
 
+_NOT_SHOWN = ("prompt_logprobs", "return_token_ids", "return_tokens_as_token_ids")
+"""What the answers of this API have no place for."""
+
+
 class FunctionTool(Body):
     """A function that the model may call. Other types of tools are not served."""
 
@@ -179,17 +183,21 @@ class ResponseBody(GenerationBody):
     def _belong_together(self) -> "ResponseBody":
         if self.stream_options is not None:
             self._check_stream_options()
+        for name in _NOT_SHOWN:
+            if getattr(self, name) != type(self).model_fields[name].default:
+                raise Misfit(name, f"{name} is for chat completions and completions")
         self._check_choice()
         return self
 
     def _check_stream_options(self) -> None:
         if not self.stream:
             raise Misfit("stream_options", "stream_options needs stream: true")
-        if self.include_usage:
-            raise Misfit(
-                "stream_options.include_usage",
-                "stream_options.include_usage is for chat completions; here the last event has the usage",
-            )
+        for name in ("include_usage", "continuous_usage_stats"):
+            if getattr(self.stream_options, name):
+                raise Misfit(
+                    f"stream_options.{name}",
+                    f"stream_options.{name} is for chat completions; here the last event has the usage",
+                )
 
     def _check_choice(self) -> None:
         names = {tool.name for tool in self.tools}

@@ -75,16 +75,15 @@ async def _answer(request: Request, performance: Performance[Format], stream: bo
 
 async def _events(performance: Performance[Format]) -> AsyncGenerator[bytes, None]:
     """The events of a stream; a failure in the middle becomes an event, and the stream ends in order."""
-    shape, generations = performance.format, performance.generations
-    events = Events(shape)
+    generations = performance.generations
+    events = Events(performance.format, lambda: usage(generations))
     async with contextlib.aclosing(merged(generations)) as pieces:
         try:
-            for chunk in shape.opening(performance.choices):
-                yield sse.event(chunk)
+            if part := events.opening(performance.choices):
+                yield part
             async for piece in pieces:
                 if part := events.of(piece):
                     yield part
-            ending = map(sse.event, shape.closing(usage(generations)))
-            yield b"".join(ending) + sse.DONE
+            yield events.closing() + sse.DONE
         except Exception as error:  # the status line has gone out: an event is the only way left to say it
             yield sse.event(answer_for(error).body) + sse.DONE

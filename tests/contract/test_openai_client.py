@@ -192,7 +192,7 @@ def test_max_tokens_is_clamped_to_the_room(served: Any) -> None:
     [
         ({"temperature": -1}, "temperature"),
         ({"n": 0}, "n"),
-        ({"echo": True}, "echo"),
+        ({"suffix": "x"}, "suffix"),
         ({"logit_bias": {"5": 101}}, "logit_bias.5"),
         ({"prompt": [400]}, "prompt"),
         ({"prompt": ""}, "prompt"),

@@ -188,8 +188,8 @@ def test_where_the_prompt_fails_all_choices_fail() -> None:
 
 
 def scored(tokens: list[int]) -> float:
-    """The fake's logprob of a sampled token is its negative."""
-    return float(-sum(tokens))
+    """Per token; the fake's logprob of a sampled one is its negative."""
+    return float(-sum(tokens)) / len(tokens)
 
 
 def test_best_of_hands_out_the_likeliest_whole() -> None:

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from engine.errors import InvalidParameter
 from serve.errors import BadRequest, InvalidBody, InvalidField, UnknownParameter, UnsupportedParameter
 from serve.protocol.admin import parse_feedback, parse_load, parse_unload
 from serve.protocol.body import read_json
@@ -89,15 +90,17 @@ def test_odd_values_are_refused_by_name(change: dict[str, Any], param: str) -> N
 @pytest.mark.parametrize(
     "name",
     [
+        "tools",
+        "functions",
         "response_format",
         "structured_outputs",
+        "reasoning_effort",
         "audio",
         "store",
-        "prompt_logprobs",
         "guided_json",
         "service_tier",
+        "parallel_tool_calls",
         "prediction",
-        "truncate_prompt_tokens",
     ],
 )
 def test_a_parameter_that_is_not_served_is_refused_by_name(name: str) -> None:
@@ -122,7 +125,7 @@ def test_values_that_change_nothing_pass(change: dict[str, Any]) -> None:
 
 
 def test_false_is_not_taken_for_zero() -> None:
-    with pytest.raises(UnsupportedParameter):
+    with pytest.raises(InvalidField):
         parse_chat(CHAT | {"best_of": True})
 
 
@@ -184,13 +187,73 @@ def test_other_prompts_are_refused(prompt: Any) -> None:
     assert caught.value.param == "prompt"
 
 
-@pytest.mark.parametrize(
-    "change", [{"echo": True}, {"suffix": "x"}, {"best_of": 2}, {"use_beam_search": True}]
-)
-def test_text_parameters_that_are_not_served(change: dict[str, Any]) -> None:
+def test_a_text_before_a_suffix_is_not_served() -> None:
     with pytest.raises(UnsupportedParameter) as caught:
+        parse_completion(TEXT | {"suffix": "x"})
+    assert caught.value.param == "suffix"
+
+
+@pytest.mark.parametrize(
+    ("change", "param"),
+    [
+        ({"max_tokens": 0}, "max_tokens"),
+        ({"max_tokens": -1, "echo": True}, "max_tokens"),
+        ({"logprobs": 21}, "logprobs"),
+        ({"logprobs": -1}, "logprobs"),
+        ({"logprobs": True}, "logprobs"),
+        ({"echo": 1}, "echo"),
+        ({"add_special_tokens": "yes"}, "add_special_tokens"),
+        ({"best_of": 33}, "best_of"),
+        ({"best_of": 2, "n": 3}, "best_of"),
+        ({"best_of": 3, "n": 2, "stream": True}, "stream"),
+        ({"use_beam_search": True, "stream": True}, "stream"),
+        ({"use_beam_search": 1}, "use_beam_search"),
+        ({"use_beam_search": True, "length_penalty": 11}, "length_penalty"),
+        ({"use_beam_search": True, "early_stopping": "always"}, "early_stopping"),
+        ({"length_penalty": 0.5}, "length_penalty"),
+        ({"early_stopping": True}, "early_stopping"),
+        ({"early_stopping": "never"}, "early_stopping"),
+        ({"prompt": ["x"] * 64, "best_of": 5}, "best_of"),
+        ({"prompt_logprobs": -1}, "prompt_logprobs"),
+        ({"prompt_logprobs": 21}, "prompt_logprobs"),
+        ({"prompt_logprobs": 0, "stream": True}, "prompt_logprobs"),
+        ({"truncate_prompt_tokens": 0}, "truncate_prompt_tokens"),
+        ({"truncate_prompt_tokens": -2}, "truncate_prompt_tokens"),
+        (
+            {"stream": True, "stream_options": {"include_obfuscation": True}},
+            "stream_options.include_obfuscation",
+        ),
+    ],
+)
+def test_odd_values_of_texts_are_refused_by_name(change: dict[str, Any], param: str) -> None:
+    with pytest.raises(InvalidField) as caught:
         parse_completion(TEXT | change)
-    assert caught.value.param in change
+    assert caught.value.param.split("[")[0].split(".bool")[0] == param
+
+
+def test_echo_may_only_score_and_scores_with_its_log_probabilities() -> None:
+    body = parse_completion(TEXT | {"echo": True, "max_tokens": 0, "logprobs": 3, "prompt_logprobs": 1})
+    assert (body.limit, body.scored) == (0, 3)
+    assert parse_completion(TEXT | {"logprobs": 3}).scored is None
+    assert parse_chat(CHAT | {"prompt_logprobs": 0}).scored == 0
+
+
+def test_as_many_choices_as_are_made_may_be_streamed() -> None:
+    assert parse_completion(TEXT | {"best_of": 2, "n": 2, "stream": True}).best_of == 2
+
+
+def test_beams_sample_nothing_and_are_as_many_as_choices_unless_told() -> None:
+    sent = {"use_beam_search": True, "n": 2, "length_penalty": 0.5, "early_stopping": "never"}
+    params = to_sampling(parse_completion(TEXT | sent), Wanted(5, None), ())
+    params.validate()
+    assert (params.n, params.beam_width, params.best_of, params.temperature) == (2, 2, None, 0.0)
+    assert (params.length_penalty, params.early_stopping) == (0.5, "never")
+    more = to_sampling(
+        parse_completion(TEXT | sent | {"best_of": 4, "temperature": 1.0}), Wanted(5, None), ()
+    )
+    assert (more.n, more.beam_width, more.best_of) == (2, 4, None)
+    with pytest.raises(InvalidParameter, match="temperature"):
+        more.validate()
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -7,7 +8,6 @@ from prometheus_client import CollectorRegistry
 
 from db.rows import RequestRecord
 from engine.records import Request, RequestStats, SamplingParams, TokenEvent, TokenLogprob
-from engine.tokenizer import Tokenizer
 from serve import generation as generation_module
 from serve.answers.shared import usage
 from serve.choice import Piece, Reading
@@ -18,33 +18,11 @@ from serve.link import ReplicaLink
 from serve.metrics import Meter, Metrics, ServedAdapters
 from serve.record.keeper import Keeper
 from serve.record.spool import SpoolWriter
+from tests.unit.serve.letters import Letters
 
 EOS = 0
 STATS = RequestStats(3, 2, 4, 0, 0.1, 0.2, 0.3)
 MakeRequest = Callable[..., RequestRecord]
-
-
-class Bytes:
-    """A tokenizer whose tokens are bytes; token 0 ends the text."""
-
-    eos_ids = frozenset({EOS})
-
-    def text_bytes(self, token_id: int) -> bytes:
-        return b"" if token_id == EOS else bytes([token_id])
-
-    def stream(self) -> Any:
-        import codecs
-
-        decoder = codecs.getincrementaldecoder("utf-8")("replace")
-
-        class Stream:
-            def push(self, data: bytes) -> str:
-                return decoder.decode(data)
-
-            def finish(self) -> str:
-                return decoder.decode(b"", final=True)
-
-        return Stream()
 
 
 class Stream:
@@ -117,8 +95,8 @@ class Stage:
         stream = Stream(script, refusal)
         self.streams.append(stream)
         link = cast(ReplicaLink, type("Link", (), {"open": lambda self, request, force: stream})())
-        reading = Reading(cast(Tokenizer, Bytes()), **options)
-        job = Job(first, Request("r", (1, 2, 3), SamplingParams(9, n=n)), reading)
+        reading = Reading(Letters(), Letters.eos_ids, **options)
+        job = Job(first, Request("r", (1, 2, 3), SamplingParams(9, n=n, prompt_logprobs=0)), reading)
         entries = [self.keeper.entry(self.make_record()) for _ in range(n)]
         return Generation(job, link, entries, Meter(self.metrics, "m", "a"))
 
@@ -372,7 +350,7 @@ async def test_log_probabilities_of_the_prompt_come_with_the_first_piece(stage: 
     of_prompt = (TokenLogprob(2, -0.5), TokenLogprob(3, -0.25))
     script = [[of(0, "a", prompt_logprobs=of_prompt), of(1, "b")], [of(0, "c", finish="length")]]
     pieces = stage.generation([*script, [of(1, "d", finish="length")]], n=2)
-    assert [piece.prompt_logprobs for piece in await play(pieces)] == [of_prompt, None, None, None]
+    assert [piece.prompt_logprobs for piece in await play(pieces)] == [of_prompt, of_prompt, None, None]
 
 
 async def test_usage_counts_a_prompt_once_and_all_that_was_generated(stage: Stage) -> None:
@@ -388,3 +366,25 @@ async def test_usage_counts_a_prompt_once_and_all_that_was_generated(stage: Stag
         "total_tokens": 6 + 11,
         "prompt_tokens_details": {"cached_tokens": 4},
     }
+
+
+async def test_a_prompt_that_is_only_scored_has_empty_choices(stage: Stage) -> None:
+    of_prompt = (TokenLogprob(2, -0.5),)
+    last = tokens("x", finish="length", stats=STATS, logprobs=(TokenLogprob(ord("x"), -1.0),))
+    generation = stage.generation([[replace(last, prompt_logprobs=of_prompt)]], only_prompt=True)
+    pieces = await play(generation)
+    assert pieces == [Piece(0, finish="length", prompt_logprobs=of_prompt)]
+    assert usage([generation])["completion_tokens"] == 0
+    assert stage.spool.ended[0].completion == ""
+
+
+@pytest.mark.parametrize(("stop", "text"), [(ord("Z"), "aZ"), (EOS, "a")])
+async def test_what_ended_the_text_is_part_of_it_where_that_is_wanted(
+    stage: Stage, stop: int, text: str
+) -> None:
+    logprobs = (TokenLogprob(ord("a"), -1.0), TokenLogprob(stop, -2.0))
+    ending = TokenEvent("r", (*b"a", stop), logprobs, finish="stop", stop_token=stop, stats=STATS)
+    pieces = await play(stage.generation([[ending]], include_stop=True))
+    assert joined(pieces) == text
+    assert len(pieces[-1].logprobs) == len(text)
+    assert pieces[-1].token_ids == (ord("a"), stop)

@@ -99,6 +99,12 @@ def test_what_is_served_is_taken(fields: dict[str, Any]) -> None:
             {"stream": True, "stream_options": {"include_obfuscation": True}},
             "stream_options.include_obfuscation",
         ),
+        (
+            {"stream": True, "stream_options": {"continuous_usage_stats": True}},
+            "stream_options.continuous_usage_stats",
+        ),
+        ({"return_token_ids": True}, "return_token_ids"),
+        ({"prompt_logprobs": 0}, "prompt_logprobs"),
         ({"metadata": {"a": 1}}, "metadata.a"),
         ({"max_output_tokens": 0}, "max_output_tokens"),
         ({"prompt": {"id": "pmpt_1"}}, "prompt"),
