@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from engine.errors import InvalidParameter
+from engine.errors import BadGrammar, InvalidParameter
 from engine.grammar import Grammar
 
 EarlyStopping = bool | Literal["never"]
@@ -138,6 +138,8 @@ class SamplingParams:
             raise InvalidParameter("early_stopping", self.early_stopping, "true, false or 'never'")
         if self.beam_width is not None:
             _integer("beam_width", self.beam_width, self.n, MAX_CHOICES)
+            if self.grammar is not None:
+                raise BadGrammar(self.grammar.param, "a beam search follows no grammar")
             for param, neutral in _NEUTRAL_IN_BEAMS.items():
                 if (value := getattr(self, param)) != neutral:
                     raise InvalidParameter(param, value, f"{neutral} with beam_width")
@@ -160,7 +162,6 @@ _NEUTRAL_IN_BEAMS = {
     "logit_bias": (),
     "allowed_token_ids": None,
     "bad_words": (),
-    "grammar": None,
 }
 
 

@@ -155,7 +155,7 @@ class Order:
 
     def _parameters(self) -> dict[str, Any]:
         """What the client set, beside the prompt and who it is."""
-        parameters = self.body.model_dump(exclude=_NOT_PARAMETERS, exclude_unset=True)
+        parameters = self.body.model_dump(exclude=_NOT_PARAMETERS, exclude_unset=True, by_alias=True)
         conversation = self.caller.conversation
         return parameters | ({"conversation": conversation} if conversation else {})
 

@@ -1,4 +1,6 @@
-"""What a replica does with a request: pin its adapter, give it to the engine, send its events back.
+"""What a replica does with a request: compile its grammar, pin its adapter, give it to the engine.
+
+The engine's events go back to whoever asked.
 
 Who frees what: a request's pin is released when the engine reports the last event of its last choice, or
 when adding it fails; until then its adapter stays in memory. Knows no HTTP and no Ray.
@@ -8,25 +10,29 @@ import asyncio
 import contextlib
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from engine.records import EngineStats, Request, TokenEvent
 from lora.ports import ResidentAdapter
 from lora.residency import Residency
 from lora.residents import Pin
 from serve.errors import LinkProtocolError
+from serve.grammar_queue import GrammarEngine, GrammarQueue
 from serve.kept_adapters import KeptAdapters
 from serve.link import LinkServer
 from serve.open_requests import OpenRequests
+
+if TYPE_CHECKING:
+    from engine.guidance import PreparedGrammar
 
 FREE_S = 5.0
 """How long the answer to an unload waits for an adapter that no request uses; it takes a step or two."""
 
 
-class RequestEngine(Protocol):
+class RequestEngine(GrammarEngine, Protocol):
     """The part of AsyncEngine that is needed here."""
 
-    async def add(self, request: Request) -> None: ...
+    async def add(self, request: Request, grammar: "PreparedGrammar | None" = None) -> None: ...
 
     def abort(self, request_id: str, index: int | None = None) -> None: ...
 
@@ -49,21 +55,24 @@ class Worker:
         self._residency = residency
         self._inspector = inspector
         self._kept = KeptAdapters(residency)
+        self._grammars = GrammarQueue(engine)
         self._pins: OpenRequests[Pin] = OpenRequests()
         self._adding: dict[str, asyncio.Task[Any]] = {}
         self._unloads: set[asyncio.Task[int]] = set()
         self.server: LinkServer | None = None
 
     async def add(self, request: Request, *, force: bool) -> None:
-        """Raises what the residency and the engine raise."""
+        """Raises what the residency, the queue of grammars and the engine raise."""
         task = asyncio.current_task()
         assert task is not None
         self._adding[request.id] = task
         try:
+            grammar = request.sampling.grammar
+            prepared = None if grammar is None else await self._grammars.prepare(grammar)
             if request.adapter is not None:
                 pin = await self._residency.acquire(request.adapter, force=force)
                 self._pins.open(request.id, request.sampling.n, pin)
-            await self._engine.add(request)
+            await self._engine.add(request, prepared)
         except asyncio.CancelledError:
             # Only abort() cancels: the engine may have the request already, then its last event ends it.
             self._engine.abort(request.id)
@@ -76,7 +85,7 @@ class Worker:
             del self._adding[request.id]
 
     def abort(self, request_id: str, index: int | None) -> None:
-        """Stop a request wherever it is: waiting for its adapter, in the queue, in prefill or in decode.
+        """Stop a request wherever it is: waiting for grammar or adapter, in the queue, or being computed.
 
         index: of its choices this one alone, which the engine has begun.
         """
@@ -120,7 +129,8 @@ class Worker:
         return _by_digest(self._residency.snapshot())
 
     async def close(self) -> None:
-        """Give up the unloads that still wait."""
+        """Give up the unloads and the grammars that still wait."""
+        self._grammars.close()
         for task in list(self._unloads):
             task.cancel()
         with contextlib.suppress(asyncio.CancelledError):

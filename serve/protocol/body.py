@@ -16,10 +16,11 @@ class Body(BaseModel):
     """Base of all request bodies: no coercion of types, no NaN, no unknown names.
 
     neutral: parameters of the public APIs that are not served, each with the values that change nothing and
-    therefore pass.
+    therefore pass. renamed: those among them that are served by another name, each with that name.
     """
 
     neutral: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
+    renamed: ClassVar[Mapping[str, str]] = {}
 
     model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, frozen=True)
 
@@ -63,6 +64,8 @@ def parse(kind: type[Model], body: Mapping[str, Any]) -> Model:
             kept[name] = value
         elif name not in neutral:
             raise UnknownParameter(name)
+        elif name in kind.renamed:
+            raise UnsupportedParameter(name, value, f"{kind.renamed[name]} in its place")
         elif not any(type(value) is type(allowed) and value == allowed for allowed in neutral[name]):
             allowed = ", ".join(json.dumps(item) for item in neutral[name])
             raise UnsupportedParameter(name, value, f"{allowed} or nothing" if allowed else "nothing")

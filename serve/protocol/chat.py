@@ -7,6 +7,7 @@ from pydantic import Field, StringConstraints, field_validator, model_validator
 
 from serve.protocol.body import Body, Misfit, parse
 from serve.protocol.sampling import INT64, NEUTRAL, GenerationBody, Name
+from serve.protocol.structured import FormedBody
 
 _NEUTRAL: dict[str, tuple[Any, ...]] = NEUTRAL | {
     "add_special_tokens": (False,),
@@ -79,7 +80,7 @@ class Message(Body):
 MetadataText = Annotated[str, StringConstraints(max_length=512)]
 
 
-class ChatBody(GenerationBody):
+class ChatBody(FormedBody, GenerationBody):
     """A conversation to go on with. `max_tokens` is the older name of `max_completion_tokens`."""
 
     neutral: ClassVar[Mapping[str, tuple[Any, ...]]] = _NEUTRAL

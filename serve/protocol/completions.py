@@ -8,6 +8,7 @@ from pydantic import Field, field_validator, model_validator
 from serve.protocol.body import Misfit, parse
 from serve.protocol.presentation import MAX_LOGPROBS
 from serve.protocol.sampling import INT64, NEUTRAL, GenerationBody
+from serve.protocol.structured import FormedBody
 
 MAX_PROMPTS = 64
 MAX_SEQUENCES = 256
@@ -20,7 +21,7 @@ _Ids = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
 _Prompts = str | _Ids | Annotated[list[str | _Ids], Field(min_length=1, max_length=MAX_PROMPTS)]
 
 
-class CompletionBody(GenerationBody):
+class CompletionBody(FormedBody, GenerationBody):
     """One or more prompts, each as text or as token ids."""
 
     neutral: ClassVar[Mapping[str, tuple[Any, ...]]] = _NEUTRAL

@@ -35,6 +35,7 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = NEUTRAL | {
     "prompt": (),
     "prompt_cache_options": (),
     "prompt_cache_retention": (),
+    "response_format": (),
     "service_tier": ("auto", "default"),
     "truncation": ("disabled",),
 }

@@ -9,6 +9,7 @@ from engine.records import SamplingParams
 from serve.protocol.choices import ChoicesBody
 from serve.protocol.constraints import ConstraintsBody
 from serve.protocol.presentation import PresentationBody
+from serve.protocol.structured import StructuredBody
 
 INT64 = 1 << 63
 
@@ -24,13 +25,11 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "guided_json": (),
     "guided_regex": (),
     "repetition_detection": (),
-    "response_format": ({"type": "text"},),
-    "structured_outputs": (),
     "vllm_xargs": ({},),
 }
 
 
-class GenerationBody(ChoicesBody, PresentationBody, ConstraintsBody):
+class GenerationBody(ChoicesBody, PresentationBody, ConstraintsBody, StructuredBody):
     """What a request for text may say beside its prompt."""
 
     model: str = Field(description="The id of an adapter, an endpoint or a base model.")
@@ -125,4 +124,5 @@ def to_sampling(body: GenerationBody, wanted: Wanted, bad_words: TokenSequences)
         logit_bias=tuple((int(token_id), bias) for token_id, bias in body.logit_bias.items()),
         allowed_token_ids=None if body.allowed_token_ids is None else tuple(body.allowed_token_ids),
         bad_words=bad_words,
+        grammar=body.grammar,
     )

@@ -143,7 +143,7 @@ class Replica:
 
     def _make_engine(self, settings: EngineConfig) -> Engine:
         """Prompts may hold every token; completions are made of readable ones."""
-        engine = fake_engine(self.runner)
+        engine = fake_engine(self.runner, model=settings.model)
         self.runner.vocab_size = VOCABULARY
         return engine
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from engine.errors import InvalidParameter
+from engine.errors import BadGrammar
 from engine.grammar import Grammar
 from engine.guidance import Guidance
 from engine.records import Request, TokenEvent
@@ -181,7 +181,7 @@ def test_the_best_of_several_choices_is_a_sentence(folder: Path) -> None:
 
 def test_beams_follow_no_grammar(folder: Path) -> None:
     engine = guided_engine(folder, FOLDERS[folder.name])
-    with pytest.raises(InvalidParameter, match="grammar"):
+    with pytest.raises(BadGrammar, match="beam"):
         engine.add(asked("r", Grammar("regex", "a"), beam_width=2, temperature=0.0))
 
 

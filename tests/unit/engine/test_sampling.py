@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from engine.errors import InvalidParameter
-from engine.grammar import Grammar
 from engine.sampling import SamplingParams
 
 
@@ -93,7 +92,6 @@ def test_a_wrong_value_is_refused_by_name(param: str, value: object) -> None:
         ("logit_bias", ((1, 1.0),)),
         ("allowed_token_ids", (1,)),
         ("bad_words", ((1,),)),
-        ("grammar", Grammar("regex", "a")),
     ],
 )
 def test_beams_refuse_whatever_changes_logits(param: str, value: object) -> None:

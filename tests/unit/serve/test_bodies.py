@@ -92,8 +92,6 @@ def test_odd_values_are_refused_by_name(change: dict[str, Any], param: str) -> N
     [
         "tools",
         "functions",
-        "response_format",
-        "structured_outputs",
         "reasoning_effort",
         "audio",
         "store",

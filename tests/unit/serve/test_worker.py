@@ -3,6 +3,8 @@ from typing import Any
 
 import pytest
 
+from engine.errors import BadGrammar
+from engine.grammar import Grammar
 from engine.records import EngineStats, Request, SamplingParams, TokenEvent
 from lora.residency import Residency
 from serve.errors import LinkProtocolError
@@ -19,18 +21,28 @@ class Engine(FakeEngine):
         super().__init__()
         self.requests: list[str] = []
         self.aborted: list[str | tuple[str, int]] = []
+        self.grammars: list[Any] = []
         self.refusal: Exception | None = None
         self.stuck = False
 
-    async def add(self, request: Request) -> None:
+    async def add(self, request: Request, grammar: Any = None) -> None:
         if self.stuck:
             await asyncio.Event().wait()
         if self.refusal is not None:
             raise self.refusal
         self.requests.append(request.id)
+        self.grammars.append(grammar)
 
     def abort(self, request_id: str, index: int | None = None) -> None:
         self.aborted.append(request_id if index is None else (request_id, index))
+
+    def kept_grammar(self, grammar: Grammar) -> Any:
+        return None
+
+    def prepare_grammar(self, grammar: Grammar) -> Any:
+        if grammar.text == "(":
+            raise BadGrammar(grammar.param, "it is not closed")
+        return f"prepared {grammar.text}"
 
     def stats(self) -> EngineStats:
         return EngineStats()
@@ -56,8 +68,25 @@ class Bench:
         return {item.digest: item.pins for item in self.residency.snapshot() if item.pins}
 
 
-def request(name: str, adapter: str | None = DIGEST, n: int = 1) -> Request:
-    return Request(name, (1,), SamplingParams(1, n=n), adapter)
+def request(name: str, adapter: str | None = DIGEST, n: int = 1, grammar: Grammar | None = None) -> Request:
+    return Request(name, (1,), SamplingParams(1, n=n, grammar=grammar), adapter)
+
+
+async def test_the_engine_gets_a_grammar_prepared() -> None:
+    bench = Bench()
+    await bench.worker.add(request("a", None, grammar=Grammar("regex", "x")), force=False)
+    await bench.worker.add(request("b", None), force=False)
+    assert bench.engine.grammars == ["prepared x", None]
+    await bench.worker.close()
+
+
+async def test_a_bad_grammar_pins_nothing() -> None:
+    bench = Bench()
+    with pytest.raises(BadGrammar):
+        await bench.worker.add(request("a", grammar=Grammar("regex", "(")), force=False)
+    assert bench.pins() == {}
+    assert bench.engine.requests == []
+    await bench.worker.close()
 
 
 async def test_an_adapter_is_pinned_until_the_last_event() -> None:
