@@ -1,5 +1,6 @@
 """Several choices of one prompt, from the HTTP edge to the engine and back."""
 
+import json
 from typing import Any
 
 import pytest
@@ -56,3 +57,37 @@ def test_a_client_that_leaves_ends_all_choices(served: Any) -> None:
         next(iter(stream))
         stream.close()
     served.until(served.idle)
+
+
+@pytest.mark.parametrize("include_usage", [False, True])
+@pytest.mark.parametrize("api", ["chat", "text"])
+def test_the_events_of_a_stream_come_in_openais_order(served: Any, api: str, include_usage: bool) -> None:
+    asked = fixed(n=3, stop=["e", "t"])
+    if api == "chat":
+        del asked["prompt"]
+        asked["messages"] = [{"role": "user", "content": "hi"}]
+    path = {"chat": "/v1/chat/completions", "text": "/v1/completions"}[api]
+    with served.http as http:
+        whole = http.post(path, json=asked).json()
+        options = {"stream": True, "stream_options": {"include_usage": include_usage}}
+        lines = http.post(path, json=asked | options).text.split("\n\n")
+    assert lines[-2:] == ["data: [DONE]", ""]
+    chunks = [json.loads(line.removeprefix("data: ")) for line in lines[:-2]]
+    if include_usage:
+        last = chunks.pop()
+        assert (last["choices"], last["usage"]) == ([], whole["usage"])
+    assert {chunk.get("usage", "absent") for chunk in chunks} == {None if include_usage else "absent"}
+    assert all(len(chunk["choices"]) == 1 for chunk in chunks)
+    if api == "chat":
+        roles = [chunk["choices"][0] for chunk in chunks[:3]]
+        assert [choice["index"] for choice in roles] == [0, 1, 2]
+        assert {json.dumps(choice["delta"]) for choice in roles} == {'{"role": "assistant", "content": ""}'}
+        assert not any("role" in chunk["choices"][0]["delta"] for chunk in chunks[3:])
+    for index in range(3):
+        mine = [chunk["choices"][0] for chunk in chunks if chunk["choices"][0]["index"] == index]
+        assert [choice["finish_reason"] is None for choice in mine] == [True] * (len(mine) - 1) + [False]
+        ends = [(one["finish_reason"], one["stop_reason"]) for one in (mine[-1], whole["choices"][index])]
+        assert ends[0] == ends[1]
+        texts = [choice["delta"].get("content", "") if api == "chat" else choice["text"] for choice in mine]
+        made = whole["choices"][index]
+        assert "".join(texts) == (made["message"]["content"] if api == "chat" else made["text"])
