@@ -45,6 +45,9 @@ class Generation:
             Choice(job.first + place, job.reading, prompt_tokens, entry, meter)
             for place, entry in enumerate(entries)
         ]
+        self._open = len(self._choices)
+        """Of them, those whose last piece has not been made; in `_reading`, those whose text is not whole."""
+        self._reading = self._open
 
     @property
     def tallies(self) -> list[Tally]:
@@ -68,15 +71,16 @@ class Generation:
         Raises GenerationError or ReplicaLost.
         """
         assert self._stream is not None, "start() comes first"
-        while not all(choice.ended for choice in self._choices):
+        while self._open:
             try:
                 for piece in self._sorted(await self._take(self._stream), self._stream):
                     yield piece
             except (TimeoutError, ReplicaLost) as error:
                 for choice in self._choices:
                     if choice.is_settling:  # its text is whole; only the account of it is lost
+                        self._open -= 1
                         yield choice.settle()
-                if not all(choice.ended for choice in self._choices):
+                if self._open:
                     self._fail(error)
                     raise
             except (GenerationError, RemoteError) as error:
@@ -92,7 +96,7 @@ class Generation:
 
     async def _take(self, stream: TokenStream) -> list[TokenEvent]:
         """What has come, waiting for it. Raises TimeoutError where nothing but accounts is missing."""
-        if not all(choice.ended or choice.is_settling for choice in self._choices):
+        if self._reading:
             return await stream.take()
         async with asyncio.timeout(SETTLE_S):
             return await stream.take()
@@ -106,10 +110,15 @@ class Generation:
                 continue
             was_settling = choice.is_settling
             piece = choice.read(own)
-            if piece is not None:
-                yield piece
-            elif not was_settling:
-                stream.abort(choice.index - self.job.first)
+            if piece is None:
+                if not was_settling:
+                    self._reading -= 1
+                    stream.abort(choice.index - self.job.first)
+                continue
+            if piece.finish is not None:
+                self._open -= 1
+                self._reading -= not was_settling
+            yield piece
 
     def _tell_of_prompt(self, events: list[TokenEvent]) -> None:
         """The engine tells it once, before any other choice has come to anything."""
