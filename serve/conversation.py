@@ -5,9 +5,9 @@ From there on both are one. Knows no HTTP and no database.
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
-from typing import Any
+from typing import Any, TypeVar
 
-from serve.errors import BadRequest
+from serve.errors import BadRequest, RemoteError
 from serve.protocol.chat import ChatBody, parse_chat
 from serve.protocol.response_items import (
     FunctionCallItem,
@@ -60,7 +60,10 @@ def to_chat(body: ResponseBody, items: Sequence[Item]) -> ChatBody:
         raise in_own_names(error) from error
 
 
-def in_own_names(error: BadRequest) -> BadRequest:
+Refusal = TypeVar("Refusal", BadRequest, RemoteError)
+
+
+def in_own_names(error: Refusal) -> Refusal:
     """A refusal of the chat in the words of this API."""
     if error.param is None:
         return error

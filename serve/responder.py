@@ -12,7 +12,8 @@ from serve.answers.shared import fingerprint
 from serve.caller import Caller
 from serve.conductor import Conductor, Performance
 from serve.conversation import in_own_names, to_chat
-from serve.errors import BadRequest
+from serve.errors import BadRequest, RemoteError
+from serve.generation import start_all
 from serve.ids import bare_id
 from serve.kept_responses import KeptResponses
 from serve.order import Order, Prompt
@@ -64,6 +65,13 @@ class Responder:
         except BadRequest as error:
             raise in_own_names(error) from error
         return Turn(performance, body, caller, items)
+
+    async def start(self, turn: Turn) -> None:
+        """Return once the replica has taken the turn. Raises RemoteError (its refusal) or ReplicaLost."""
+        try:
+            await start_all(turn.performance.generations)
+        except RemoteError as error:
+            raise in_own_names(error) from error
 
     async def kept(self, turn: Turn, answer: dict[str, Any]) -> dict[str, Any]:
         """The finished answer, kept if that was asked for; its `store` tells whether it is."""

@@ -22,7 +22,7 @@ async def whole(performance: Performance[Format]) -> dict[str, Any]:
 async def whole_turn(responder: Responder, turn: Turn) -> dict[str, Any]:
     """A turn of the Responses API, kept where that was asked for. Raises the same, or DatabaseAway."""
     generations, shape = turn.performance.generations, turn.performance.format
-    await start_all(generations)
+    await responder.start(turn)
     async with contextlib.aclosing(merged(generations)) as pieces:
         async for piece in pieces:
             for _ in shape.events(piece):

@@ -16,7 +16,7 @@ from serve.answers.shared import usage
 from serve.caller import read_caller
 from serve.errors import NotInBackground, PreviousResponseNotFound, ResponseNotFound, answer_for
 from serve.gateway import Gateway
-from serve.generation import merged, start_all
+from serve.generation import merged
 from serve.protocol.responses import (
     InputItemsQuery,
     ResponseBody,
@@ -88,7 +88,7 @@ def router(gateway: Gateway) -> APIRouter:
         if not body.stream:
             answer = await while_connected(request, whole_turn(gateway.responder, turn))
             return JSONResponse(answer, headers=turn.performance.headers)
-        await while_connected(request, start_all(turn.performance.generations))
+        await while_connected(request, gateway.responder.start(turn))
         return EventStream(_events(gateway, turn), turn.performance.headers, turn.performance.close)
 
     @routes.get("/v1/responses/{response_id}", openapi_extra=_GET.extra)
