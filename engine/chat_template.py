@@ -6,7 +6,7 @@ Knows messages and special tokens, no token ids.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NoReturn
 
@@ -16,6 +16,9 @@ from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from engine.errors import BadTemplateInput, UnsupportedModel
+
+MAX_TEXT = 4 << 20
+"""Characters of a prompt: about a million tokens."""
 
 # What a template's expressions raise on messages of a shape that it was not written for.
 _TEMPLATE_FAULTS = (
@@ -52,21 +55,34 @@ class ChatTemplate:
         add_generation_prompt: bool,
         variables: Mapping[str, Any],
     ) -> str:
-        """The prompt text. Raises BadTemplateInput with the template's own reason."""
+        """The prompt text. Raises BadTemplateInput with the template's own reason, or for too long a text."""
+        context = {
+            **self._special_tokens,
+            **variables,
+            "messages": messages,
+            "tools": tools,
+            "documents": variables.get("documents"),
+            "add_generation_prompt": add_generation_prompt,
+        }
         try:
-            return self._template.render(
-                {
-                    **self._special_tokens,
-                    **variables,
-                    "messages": messages,
-                    "tools": tools,
-                    "documents": variables.get("documents"),
-                    "add_generation_prompt": add_generation_prompt,
-                }
-            )
+            return _bounded(self._template.generate(context))
         except _TEMPLATE_FAULTS as error:
             reason = str(error) or type(error).__name__
             raise BadTemplateInput(f"the chat template refused the messages: {reason}") from error
+
+
+def _bounded(parts: Iterable[str]) -> str:
+    """The text of all parts; a template that goes on for ever is left as soon as that is too long."""
+    written: list[str] = []
+    room = MAX_TEXT
+    for part in parts:
+        written.append(part)
+        room -= len(part)
+        if room < 0:
+            raise BadTemplateInput(
+                f"the chat template wrote more than {MAX_TEXT} characters, the most allowed"
+            )
+    return "".join(written)
 
 
 class _GenerationBlock(Extension):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import tokenizers
@@ -13,6 +14,7 @@ from engine.chat_template import ChatTemplate
 from engine.confined_template import ConfinedTemplate, TemplateProcesses
 from engine.errors import InvalidParameter, NoChatTemplate, UnsupportedModel
 from engine.modelspec import is_encoder, read_spec
+from engine.open_message import cut_open, open_last
 from engine.token_text import TextStream, TokenText
 
 _SPECIAL = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
@@ -51,6 +53,10 @@ class Tokenizer:
         """The folder's own template of a chat without tools."""
         return self._templates.get("default")
 
+    def template_for(self, tools: bool) -> ChatTemplate | None:
+        """The folder's own template of a chat, with tools or without."""
+        return (self._templates.get("tool_use") if tools else None) or self.chat_template
+
     def confined_template(self, source: str, processes: TemplateProcesses) -> ConfinedTemplate:
         """Another template, such as an adapter's, with this tokenizer's special tokens. Not yet compiled."""
         return ConfinedTemplate(source, self._special, processes)
@@ -59,42 +65,30 @@ class Tokenizer:
         """Ids of a plain text, with the marks (such as BOS) that the tokenizer puts around it, or without."""
         return self._ids(text, add_special_tokens)
 
-    def encode_chat(
-        self,
-        messages: Sequence[Mapping[str, Any]],
-        tools: Sequence[Mapping[str, Any]] | None = None,
-        add_generation_prompt: bool = True,
-        *,
-        chat_template: ConfinedTemplate | None = None,
-        **variables: Any,
-    ) -> list[int]:
-        """Ids of the rendered messages; the template alone sets the marks, so there is one BOS at most."""
-        text = self.render_chat(
-            messages, tools, add_generation_prompt, chat_template=chat_template, **variables
-        )
-        return self._ids(text, False)
-
     def render_chat(
         self,
         messages: Sequence[Mapping[str, Any]],
         tools: Sequence[Mapping[str, Any]] | None = None,
         add_generation_prompt: bool = True,
         *,
+        continue_final_message: bool = False,
         chat_template: ConfinedTemplate | None = None,
-        **variables: Any,
+        variables: Mapping[str, Any] = MappingProxyType({}),
     ) -> str:
-        """Prompt text of the messages. `variables` reach the template by name.
+        """Prompt text of the messages, to be encoded without further marks: the template sets its BOS itself.
 
-        `chat_template` stands in for the folder's own. Raises NoChatTemplate where there is none,
-        BadTemplateInput where it refuses the messages.
+        `variables` reach the template by name. `chat_template` stands in for the folder's own.
+        continue_final_message: the text ends within the last message, as transformers' does. Raises
+        NoChatTemplate where there is none, BadTemplateInput where it refuses the messages.
         """
-        own = self._templates.get("tool_use") if tools else None
-        template = chat_template or own or self.chat_template
+        template = chat_template or self.template_for(bool(tools))
         if template is None:
             raise NoChatTemplate(f"{self._folder} carries no chat template; send a plain prompt instead")
-        return template.render(
-            messages, tools=tools, add_generation_prompt=add_generation_prompt, variables=variables
+        shown = open_last(messages) if continue_final_message else messages
+        text = template.render(
+            shown, tools=tools, add_generation_prompt=add_generation_prompt, variables=variables
         )
+        return cut_open(text) if continue_final_message else text
 
     def decode(self, token_ids: Iterable[int]) -> str:
         """Text of `token_ids`, special tokens left out."""
@@ -124,6 +118,11 @@ class Tokenizer:
     def serialized(self) -> str:
         """The tokenizer as one JSON text, in the form of tokenizer.json."""
         return self._encoder.to_str()
+
+    def special_id(self, token: str) -> int | None:
+        """Id of a special token by its spelling; None where it is none."""
+        id_ = self._encoder.token_to_id(token)
+        return id_ if id_ in self._special_ids else None
 
     def spelling(self, token_id: int) -> str:
         """The token as the vocabulary writes it; empty for an id outside the vocabulary."""

@@ -59,6 +59,8 @@ def app_config(settings: Settings, url: str, folders: Mapping[str, Path]) -> App
                 num_cpus=model.num_cpus,
                 num_gpus=model.num_gpus,
                 aliases=(*model.known_as, *names_of(folders[model.id])),
+                tool_parser=model.tool_parser,
+                reasoning_parser=model.reasoning_parser,
             )
             for model in settings.models
         ),

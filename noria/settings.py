@@ -20,6 +20,7 @@ from lora.errors import InvalidStore
 from lora.store import S3Options, check_store
 from lora.store.options import Addressing
 from noria.errors import SettingsError
+from serve.config import ReasoningParser, ToolParser
 
 EMBEDDED_MODEL = "smollm2-135m"
 
@@ -135,6 +136,10 @@ class ModelSettings(_Section):
     swap_bytes: Annotated[int, BeforeValidator(parse_bytes), Field(ge=0)] = 0
     """Host memory for the KV blocks of preempted requests; 0 computes them again."""
     threads: int | None = Field(default=None, ge=1, le=256)
+    tool_parser: ToolParser = "auto"
+    """The form in which the model writes calls of tools; auto: as its chat template shows; none: no tools."""
+    reasoning_parser: ReasoningParser = "auto"
+    """think: thoughts between <think> and </think> are told apart; auto: where the chat template has them."""
     num_cpus: float = Field(default=0.0, ge=0)
     """CPUs that Ray sets aside for a replica: 0 on one machine, more on a cluster to spread over nodes."""
     num_gpus: float = Field(default=0.0, ge=0)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from serve.answers.assistant import Assistant
 from serve.answers.chat import ChatFormat
 from serve.answers.shared import Head, fingerprint
 from serve.answers.text import TextFormat
@@ -25,6 +26,7 @@ from serve.protocol.chat import ChatBody
 from serve.protocol.completions import CompletionBody
 from serve.record.keeper import Keeper
 from serve.routing import Router
+from serve.understanding import understand
 
 Format = TypeVar("Format")
 Given = TypeVar("Given", covariant=True)
@@ -64,7 +66,9 @@ class Conductor:
         """Raises what converse() raises."""
 
         def shape(order: Order, prompts: Sequence[Prompt]) -> ChatFormat:
-            return ChatFormat(_head("chatcmpl", order), order.reads, order.shown, prompts[0].ids)
+            (prompt,) = prompts
+            assistant = Assistant(prompt.parser, named=body.calls.named, reasoning=body.include_reasoning)
+            return ChatFormat(_head("chatcmpl", order), order.reads, assistant, order.shown, prompt.ids)
 
         return await self.converse("chat", body, caller, shape)
 
@@ -77,14 +81,8 @@ class Conductor:
         """
         caller = caller.with_parent(body.metadata.get("parent_request_id"), "metadata.parent_request_id")
         order = self._order(api, body, caller)
-        messages = tuple(message.plain() for message in body.messages)
-        ids = await self._prompts.of_chat(
-            order.route,
-            messages,
-            add_generation_prompt=body.add_generation_prompt,
-            variables=body.chat_template_kwargs,
-        )
-        return self._perform(order, [Prompt(ids, messages)], shape)
+        prompt = await understand(self._prompts, order.route, body.talk, body.calls)
+        return self._perform(order, [prompt], shape)
 
     async def complete(self, body: CompletionBody, caller: Caller) -> Performance[TextFormat]:
         """Raises UnknownModel, BadRequest, NoReplica and the tokenizer's errors."""

@@ -3,9 +3,13 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from engine.config import EngineConfig
 from lora.store import S3Options
+
+ToolParser = Literal["auto", "hermes", "llama3", "mistral", "none"]
+ReasoningParser = Literal["auto", "think", "none"]
 
 # OpenMP threads that spin while they wait slow every neighbour on the same cores several times.
 QUIET_THREADS: Mapping[str, str] = {"OMP_WAIT_POLICY": "PASSIVE", "KMP_BLOCKTIME": "0", "GOMP_SPINCOUNT": "0"}
@@ -18,6 +22,8 @@ class ModelConfig:
     aliases: further names by which an adapter may call this base in base_model_name_or_path; `name@revision`
         for each revision of such a name, where they are known.
     env: environment of the replica's process.
+    tool_parser, reasoning_parser: the form in which the model writes calls and thoughts; auto: as its chat
+        template shows.
     """
 
     name: str
@@ -28,6 +34,8 @@ class ModelConfig:
     num_gpus: float = 0.0
     aliases: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=lambda: dict(QUIET_THREADS))
+    tool_parser: ToolParser = "auto"
+    reasoning_parser: ReasoningParser = "auto"
 
     @property
     def base_names(self) -> tuple[str, ...]:

@@ -1,17 +1,21 @@
 """One request, understood: what is asked, by whom, of which adapter. Makes jobs and records of it."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
 from urllib.parse import quote
 
 from db.rows import RequestRecord
+from engine.grammar import Grammar
 from engine.records import Request
 from serve.answers.shown import Shown
 from serve.caller import Caller
 from serve.choice import Reading
 from serve.errors import ContextTooLong
 from serve.generation import Job
+from serve.parsing.choose import MakeParser
+from serve.parsing.plain import PlainParser
 from serve.protocol.chat import ChatBody
 from serve.protocol.completions import CompletionBody
 from serve.protocol.sampling import TokenSequences, Wanted, to_sampling
@@ -31,11 +35,18 @@ _NOT_PARAMETERS = {"messages", "prompt", "model", "stream", "stream_options", "u
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """One prompt: its token ids, how the record shows it, and its text where answers may begin with it."""
+    """One prompt: its token ids, how the record shows it, and its text where answers may begin with it.
+
+    parser: makes what reads each of its answers. visible: special tokens that it has to see.
+    grammar: what they have to keep to.
+    """
 
     ids: tuple[int, ...]
-    shown: tuple[dict[str, Any], ...]
+    shown: tuple[Mapping[str, Any], ...]
     text: str = ""
+    parser: MakeParser = PlainParser
+    visible: frozenset[int] = frozenset()
+    grammar: Grammar | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +67,7 @@ class Order:
         if keep is None or keep >= len(prompt.ids):
             return prompt
         ids = prompt.ids[-keep:]
-        return Prompt(ids, prompt.shown, self.reads.prompt_text(ids))
+        return replace(prompt, ids=ids, text=self.reads.prompt_text(ids))
 
     @property
     def shown(self) -> Shown:
@@ -77,7 +88,8 @@ class Order:
         """How tokens of its answers are read."""
         tokenizer = self.route.model.tokenizer
         special = () if self.body.skip_special_tokens else all_special(tokenizer)
-        return VisibleText(tokenizer, special, continues=isinstance(self.body, CompletionBody))
+        continues = isinstance(self.body, CompletionBody) or self.body.continue_final_message
+        return VisibleText(tokenizer, special, continues=continues)
 
     def wanted(self, prompt: Prompt, max_model_len: int) -> Wanted:
         """max_tokens, clamped to the room that the prompt leaves. Raises ContextTooLong if it leaves none."""
@@ -86,7 +98,7 @@ class Order:
             raise ContextTooLong(len(prompt.ids), max_model_len, _PROMPT_PARAMETER[self.api])
         limit = room if self.body.limit is None else min(self.body.limit, room)
         # The engine makes one token at least; where none is wanted nobody sees it.
-        return Wanted(max(limit, 1), self.body.wanted_logprobs, self.body.scored)
+        return Wanted(max(limit, 1), self.body.wanted_logprobs, self.body.scored, prompt.grammar)
 
     def job(self, first: int, record_id: str, prompt: Prompt, wanted: Wanted) -> Job:
         """All choices of a prompt, from the `first` of the whole answer on; record_id: of that one."""
@@ -99,8 +111,11 @@ class Order:
             cache_salt=f"{self.caller.tenant}\x1f{self.body.cache_salt}",
             priority=self.body.priority + (BACKGROUND if self.caller.background else 0),
         )
+        reads = self.reads
+        if self.body.skip_special_tokens:
+            reads = replace(reads, special=prompt.visible)
         reading = Reading(
-            text=self.reads,
+            text=reads,
             eos_ids=self.route.model.tokenizer.eos_ids,
             stops=tuple(self.body.stop),
             include_stop=self.body.include_stop_str_in_output,
@@ -140,7 +155,7 @@ class Order:
             sampling=self._parameters(),
             stream=self.body.stream,
             source=caller.source,
-            messages=list(prompt.shown),
+            messages=[dict(message) for message in prompt.shown],
             completion="",
         )
 

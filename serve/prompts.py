@@ -1,16 +1,35 @@
 """Texts and conversations to token ids, by the tokenizer and the chat template of whoever answers."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from engine.errors import NoChatTemplate
 from engine.tokenizer import Tokenizer
+from serve.parsing import think
+from serve.parsing.choose import Style, style_of
+from serve.parsing.prompting import in_words
 from serve.routing import Route
+from serve.talk import Talk
 from serve.templates import AdapterTemplates
 
 LONG_TEXT = 20_000
 """Characters above which a prompt is tokenised on a thread, not to hold up the other streams."""
+_MESSAGE = 100
+"""Characters that a message counts as beside its own: each costs the template a few microseconds."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A conversation as a prompt. messages: as the template saw them. opened: it ends within a thought."""
+
+    ids: tuple[int, ...]
+    messages: tuple[Mapping[str, Any], ...]
+    style: Style
+    opened: bool
 
 
 class Prompts:
@@ -19,37 +38,49 @@ class Prompts:
     def __init__(self) -> None:
         self._templates = AdapterTemplates()
 
-    async def of_chat(
-        self,
-        route: Route,
-        messages: Sequence[Mapping[str, Any]],
-        *,
-        add_generation_prompt: bool,
-        variables: Mapping[str, Any],
-    ) -> tuple[int, ...]:
-        """Ids of the messages in the adapter's own template where it has one, else the base model's.
+    async def of_chat(self, route: Route, talk: Talk) -> Written:
+        """The prompt in the adapter's own template where it has one, else in the base model's.
 
         Raises NoChatTemplate, BadTemplateInput, and InvalidParameter for text that is no Unicode.
         """
-        template = self._templates.of(route)
+        tokenizer, confined = route.model.tokenizer, self._templates.of(route)
+        template = confined or tokenizer.template_for(bool(talk.tools))
+        if template is None:
+            raise NoChatTemplate(f"{route.model.name!r} has no chat template; use /v1/completions instead")
+        style = style_of(route.model.config, template.source)
+        messages = in_words(talk.messages, talk.tools) if style.in_words else talk.messages
+        tools = None if style.in_words else list(talk.tools) or None
 
-        def encode() -> list[int]:
-            return route.model.tokenizer.encode_chat(
-                messages, add_generation_prompt=add_generation_prompt, chat_template=template, **variables
+        def write() -> Written:
+            text = tokenizer.render_chat(
+                messages,
+                tools,
+                talk.add_generation_prompt,
+                continue_final_message=talk.continue_final_message,
+                chat_template=confined,
+                variables=talk.variables,
             )
+            ids = tokenizer.encode(text, add_special_tokens=False)
+            return Written(tuple(ids), messages, style, think.is_open(_last_words(text, talk)))
 
-        try:
-            if template is None:
-                size = sum(len(message["content"]) for message in messages)
-                return tuple(await _encoded(size, encode))
-            return tuple(await self._templates.use(template, encode))
-        except NoChatTemplate as error:  # its own words name a folder, which is nobody else's business
-            name = route.model.name
-            raise NoChatTemplate(f"{name!r} has no chat template; use /v1/completions instead") from error
+        if confined is not None:
+            return await self._templates.use(confined, write)
+        return await _done(sum(map(_size, messages)) + sum(map(_size, tools or ())), write)
 
     def close(self) -> None:
         """No request is under way."""
         self._templates.close()
+
+
+def _size(part: Mapping[str, Any]) -> int:
+    return _MESSAGE + sum(len(str(value)) for value in part.values())
+
+
+def _last_words(prompt: str, talk: Talk) -> str:
+    """What of a prompt belongs to the answer already, or ends with that."""
+    return (
+        talk.messages[-1]["content"] if talk.continue_final_message else prompt.rstrip()[-len(think.OPEN) :]
+    )
 
 
 async def of_text(tokenizer: Tokenizer, text: str, *, add_special_tokens: bool = True) -> tuple[int, ...]:
@@ -58,8 +89,8 @@ async def of_text(tokenizer: Tokenizer, text: str, *, add_special_tokens: bool =
     def encode() -> list[int]:
         return tokenizer.encode(text, add_special_tokens=add_special_tokens)
 
-    return tuple(await _encoded(len(text), encode))
+    return tuple(await _done(len(text), encode))
 
 
-async def _encoded(size: int, encode: Callable[[], list[int]]) -> list[int]:
-    return await asyncio.to_thread(encode) if size > LONG_TEXT else encode()
+async def _done(size: int, work: Callable[[], T]) -> T:
+    return await asyncio.to_thread(work) if size > LONG_TEXT else work()

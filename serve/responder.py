@@ -17,7 +17,6 @@ from serve.generation import start_all
 from serve.ids import bare_id
 from serve.kept_responses import KeptResponses
 from serve.order import Order, Prompt
-from serve.parsing.plain import PlainParser
 from serve.protocol.response_items import FunctionCallItem, FunctionCallOutputItem, Item, ReasoningItem
 from serve.protocol.responses import ResponseBody
 
@@ -57,7 +56,7 @@ class Responder:
         def shape(order: Order, prompts: Sequence[Prompt]) -> ResponseFormat:
             frame = Frame(caller.id, int(time.time()), len(items), _echoed(body, order))
             tokenizer = order.route.model.tokenizer
-            return ResponseFormat(frame, PlainParser(), tokenizer, body.wanted_logprobs)
+            return ResponseFormat(frame, prompts[0].parser(), tokenizer, body.wanted_logprobs)
 
         chat = to_chat(body, [*history, *handed_in])
         try:

@@ -1,7 +1,7 @@
 """Chat completions: the object, and its chunks in the order that clients expect.
 
-Order of a stream: for each choice a chunk with the role; chunks with content; for each choice a chunk with
-finish_reason; if asked for, one chunk with the usage and no choices; [DONE].
+Order of a stream: for each choice a chunk with the role; chunks with reasoning, content and calls; for each
+choice a chunk with finish_reason; if asked for, one chunk with the usage and no choices; [DONE].
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine.records import TokenLogprob
+from serve.answers.assistant import Assistant
 from serve.answers.logprobs import TokenBytes, TokenNames, for_chat, for_prompt
 from serve.answers.shared import Collected, Head
 from serve.answers.shown import Shown
@@ -17,12 +18,21 @@ from serve.choice import Piece
 
 @dataclass(frozen=True, slots=True)
 class ChatFormat:
-    """How one request wants its answer. prompt: its token ids."""
+    """How one request wants its answer.
+
+    assistant: puts the messages of its choices together. prompt: its token ids.
+    """
 
     head: Head
     tokens: TokenBytes
+    assistant: Assistant
     shown: Shown
     prompt: Sequence[int] = ()
+
+    @property
+    def only_text(self) -> bool:
+        """Whether all chunks of a choice but the first and the last differ in their text alone."""
+        return self.shown.only_text and self.assistant.only_content
 
     def opening(self, choices: int) -> Iterator[dict[str, Any]]:
         """What comes before the first text: the role, for each choice."""
@@ -34,13 +44,17 @@ class ChatFormat:
         """The text of a piece, and its end if it is the last."""
         shown = self._logprobs(piece.logprobs)
         ids = self._token_ids([piece])
-        if piece.text or (shown and shown["content"]) or ids.get("token_ids"):
-            chunk = self._chunk(piece.index, {"content": piece.text}, shown)
-            chunk["choices"][0] |= ids
+        deltas = self.assistant.deltas(piece)
+        if not deltas and ((shown and shown["content"]) or ids.get("token_ids")):  # of text that is held back
+            deltas = [{"content": ""}]
+        for place, delta in enumerate(deltas):
+            chunk = self._chunk(piece.index, delta, None if place else shown)
+            chunk["choices"][0] |= {} if place else ids
             yield chunk
         if piece.finish is not None:
             chunk = self._chunk(piece.index, {})
-            chunk["choices"][0] |= {"finish_reason": piece.finish, "stop_reason": piece.stop_reason}
+            finish = self.assistant.finish_reason(piece)
+            chunk["choices"][0] |= {"finish_reason": finish, "stop_reason": piece.stop_reason}
             yield chunk
 
     def closing(self, usage: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -58,11 +72,13 @@ class ChatFormat:
         return answer | self._of_prompt(choices[0].pieces[0].prompt_logprobs)
 
     def _choice(self, index: int, choice: Collected) -> dict[str, Any]:
+        for piece in choice.pieces:
+            self.assistant.deltas(piece)
         made = {
             "index": index,
-            "message": {"role": "assistant", "content": choice.text, "refusal": None},
+            "message": self.assistant.message(index),
             "logprobs": self._logprobs([item for piece in choice.pieces for item in piece.logprobs]),
-            "finish_reason": choice.last.finish,
+            "finish_reason": self.assistant.finish_reason(choice.last),
             "stop_reason": choice.last.stop_reason,
         }
         return made | self._token_ids(choice.pieces)

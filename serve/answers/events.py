@@ -28,7 +28,7 @@ class Events:
 
     def of(self, piece: Piece) -> bytes:
         """The events of all chunks of a piece, as the format makes them; empty where there is none."""
-        if piece.finish is None and piece.index in self._begun and self._shape.shown.only_text:
+        if piece.finish is None and piece.index in self._begun and self._shape.only_text:
             return self._template(piece.index).event(piece.text) if piece.text else b""
         made = self._encoded(self._shape.chunks(piece))
         if made:

@@ -41,12 +41,34 @@ class ChatLogprobs(TypedDict):
 
 
 @with_config(CLOSED)
+class CalledFunction(TypedDict):
+    """The function that is called."""
+
+    name: str
+    arguments: str
+    """A JSON object, as the model wrote it; cut short where the answer was."""
+
+
+@with_config(CLOSED)
+class ToolCall(TypedDict):
+    """A call that the answer makes."""
+
+    id: str
+    type: Literal["function"]
+    function: CalledFunction
+
+
+@with_config(CLOSED)
 class AssistantMessage(TypedDict):
     """The answer as a turn of the conversation."""
 
     role: Literal["assistant"]
     content: str | None
+    """Null where the answer is calls or reasoning alone."""
     refusal: None
+    reasoning: NotRequired[str]
+    """The thought before the answer, where the model writes one."""
+    tool_calls: NotRequired[list[ToolCall]]
 
 
 @with_config(CLOSED)
@@ -80,11 +102,31 @@ class ChatCompletion(TypedDict):
 
 
 @with_config(CLOSED)
+class FunctionDelta(TypedDict):
+    """What is added to a call: its name once, its arguments piece by piece."""
+
+    name: NotRequired[str]
+    arguments: str
+
+
+@with_config(CLOSED)
+class ToolCallDelta(TypedDict):
+    """What is added to the `index`-th call; id, type and name come with its first part."""
+
+    index: int
+    id: NotRequired[str]
+    type: NotRequired[Literal["function"]]
+    function: FunctionDelta
+
+
+@with_config(CLOSED)
 class ChatDelta(TypedDict):
     """What this chunk adds to a choice's message."""
 
     role: NotRequired[Literal["assistant"]]
     content: NotRequired[str]
+    reasoning: NotRequired[str]
+    tool_calls: NotRequired[list[ToolCallDelta]]
 
 
 @with_config(CLOSED)

@@ -24,6 +24,11 @@ class TextFormat:
     choices: int
     _begun: dict[int, TextLogprobs] = field(default_factory=dict)
 
+    @property
+    def only_text(self) -> bool:
+        """Whether all chunks of a choice but the first and the last differ in their text alone."""
+        return self.shown.only_text
+
     def opening(self, choices: int) -> Iterator[dict[str, Any]]:
         """A text stream has no chunk before its first text."""
         return iter(())

@@ -88,13 +88,18 @@ class Reply:
 
     def add(self, parts: Iterable[Part]) -> None:
         """Put further parts to it."""
+        content, reasoning = [self.content], [self.reasoning]
+        arguments: dict[int, list[str]] = {}
         for part in parts:
             match part:
                 case Content(text):
-                    self.content += text
+                    content.append(text)
                 case Reasoning(text):
-                    self.reasoning += text
+                    reasoning.append(text)
                 case CallStart(_, id_, name):
                     self.calls.append(Call(id_, name))
                 case CallArguments(index, text):
-                    self.calls[index].arguments += text
+                    arguments.setdefault(index, []).append(text)
+        self.content, self.reasoning = "".join(content), "".join(reasoning)
+        for index, texts in arguments.items():
+            self.calls[index].arguments += "".join(texts)

@@ -48,3 +48,8 @@ class ThinkParser(ReadingParser):
         text, self.source.at = self.source.text[self.source.at :], len(self.source.text)
         self.source.forget()
         self.tell(*self._inner.push(text))
+
+
+def is_open(text: str) -> bool:
+    """Whether the text ends within a thought."""
+    return text.rfind(OPEN) > text.rfind(CLOSE)

@@ -26,7 +26,10 @@ class Body(BaseModel):
 
 
 class Misfit(ValueError):
-    """Parameters that do not go together; `param` is the one to change."""
+    """Parameters that do not go together; `param` is the one to change, as its own model names it.
+
+    Where that is all of a model it is empty.
+    """
 
     def __init__(self, param: str, message: str) -> None:
         super().__init__(message)
@@ -78,10 +81,11 @@ def parse(kind: type[Model], body: Mapping[str, Any]) -> Model:
 def _first_problem(error: ValidationError, body: Mapping[str, Any]) -> InvalidField:
     problem = error.errors(include_url=False)[0]
     cause = problem.get("ctx", {}).get("error")
-    if isinstance(cause, Misfit):
-        return InvalidField(str(cause), cause.param)
     is_missing = problem["type"] == "missing"
     param = _path(problem["loc"], body, is_missing)
+    if isinstance(cause, Misfit):
+        place = [param] if problem["loc"] else []
+        return InvalidField(str(cause), ".".join([*place, *filter(None, [cause.param])]))
     if is_missing:
         return InvalidField(f"{param} is missing", param)
     message = problem["msg"].removeprefix("Value error, ")

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, StringConstraints
 
+from engine.grammar import Grammar
 from engine.records import SamplingParams
 from serve.protocol.choices import ChoicesBody
 from serve.protocol.constraints import ConstraintsBody
@@ -90,11 +91,12 @@ class GenerationBody(ChoicesBody, PresentationBody, ConstraintsBody, StructuredB
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is left to know of a generation once its room is known."""
+    """What is left to know of a generation once its room is known. grammar: of calls that are demanded."""
 
     max_tokens: int
     logprobs: int | None
     prompt_logprobs: int | None = None
+    grammar: Grammar | None = None
 
 
 def to_sampling(body: GenerationBody, wanted: Wanted, bad_words: TokenSequences) -> SamplingParams:
@@ -124,5 +126,5 @@ def to_sampling(body: GenerationBody, wanted: Wanted, bad_words: TokenSequences)
         logit_bias=tuple((int(token_id), bias) for token_id, bias in body.logit_bias.items()),
         allowed_token_ids=None if body.allowed_token_ids is None else tuple(body.allowed_token_ids),
         bad_words=bad_words,
-        grammar=body.grammar,
+        grammar=wanted.grammar or body.grammar,
     )

@@ -50,7 +50,7 @@ class ResponseFormat(Body):
     def _schema_where_it_belongs(self) -> "ResponseFormat":
         if (self.type == "json_schema") != (self.json_schema is not None):
             need = "is needed with" if self.json_schema is None else "does not go with"
-            raise Misfit("response_format.json_schema", f"json_schema {need} the type {self.type}")
+            raise Misfit("json_schema", f"json_schema {need} the type {self.type}")
         return self
 
     @property
@@ -96,7 +96,7 @@ class StructuredOutputs(Body):
         kinds = [name.rstrip("_") for name in names if getattr(self, name) is not None]
         if len(kinds) != 1:
             raise Misfit(
-                "structured_outputs",
+                "",
                 f"structured_outputs has {', '.join(kinds) or 'nothing'}; exactly one of "
                 "json, regex, choice, grammar and json_object is allowed",
             )

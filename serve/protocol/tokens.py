@@ -6,7 +6,10 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field, field_validator, model_validator
 
 from serve.protocol.body import Body, Misfit, parse
-from serve.protocol.chat import Message, check_template_arguments
+from serve.protocol.chat import check_template_arguments
+from serve.protocol.messages import Message, check_end
+from serve.protocol.tools import MAX_TOOLS, Tool, check_tools
+from serve.talk import Talk
 
 MAX_TOKENS = 1 << 20
 TokenId = Annotated[int, Field(ge=0, lt=1 << 63)]
@@ -14,10 +17,8 @@ TokenId = Annotated[int, Field(ge=0, lt=1 << 63)]
 # Parts of vLLM's body that are not served, each with the values that mean "off".
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "chat_template": (),
-    "continue_final_message": (False,),
     "media_io_kwargs": ({},),
     "mm_processor_kwargs": ({},),
-    "tools": (),
 }
 
 
@@ -44,6 +45,13 @@ class TokenizeBody(Body):
         default={}, max_length=64, description="Further variables for the chat template."
     )
 
+    continue_final_message: bool = Field(
+        default=False, description="Leave the last message open, as for an answer that goes on with it."
+    )
+    tools: list[Tool] = Field(
+        default=[], min_length=1, max_length=MAX_TOOLS, description="Functions that the prompt tells of."
+    )
+
     _arguments = field_validator("chat_template_kwargs")(check_template_arguments)
 
     @model_validator(mode="after")
@@ -52,12 +60,26 @@ class TokenizeBody(Body):
             met = "neither is" if self.prompt is None else "both are"
             raise Misfit("prompt", f"one of prompt and messages is needed; {met} given")
         if self.messages is None:
-            for name in ("add_generation_prompt", "chat_template_kwargs"):
+            for name in ("add_generation_prompt", "chat_template_kwargs", "continue_final_message", "tools"):
                 if name in self.model_fields_set:
                     raise Misfit(name, f"{name} needs messages; a prompt has no template")
         elif self.add_special_tokens:
             raise Misfit("add_special_tokens", "the template sets the marks of messages; allowed: false")
+        else:
+            check_tools(self.tools)
+            check_end(self.messages, self.add_generation_prompt, self.continue_final_message)
         return self
+
+    @property
+    def talk(self) -> Talk:
+        """What the chat template gets of messages."""
+        return Talk(
+            tuple(message.plain() for message in self.messages or ()),
+            tuple(tool.plain() for tool in self.tools),
+            self.chat_template_kwargs,
+            add_generation_prompt=self.add_generation_prompt is not False and not self.continue_final_message,
+            continue_final_message=self.continue_final_message,
+        )
 
 
 class DetokenizeBody(Body):

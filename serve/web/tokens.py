@@ -65,12 +65,8 @@ async def _ids(gateway: Gateway, route: Route, body: TokenizeBody) -> tuple[int,
     if body.prompt is not None:
         marks = body.add_special_tokens is not False
         return await of_text(route.model.tokenizer, body.prompt, add_special_tokens=marks)
-    return await gateway.prompts.of_chat(
-        route,
-        [message.plain() for message in body.messages or ()],
-        add_generation_prompt=body.add_generation_prompt is not False,
-        variables=body.chat_template_kwargs,
-    )
+    written = await gateway.prompts.of_chat(route, body.talk)
+    return written.ids
 
 
 def _text(route: Route, body: DetokenizeBody) -> str:

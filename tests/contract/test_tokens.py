@@ -40,9 +40,11 @@ def test_strings_of_tokens_come_when_asked_for(served: Any) -> None:
 
 def test_a_conversation_is_what_chat_completions_read(served: Any) -> None:
     tokens = post(served, "/tokenize", messages=CHAT).json()["tokens"]
-    assert tokens == served.tokenizer.encode_chat(CHAT)
+    assert tokens == served.tokenizer.encode(served.tokenizer.render_chat(CHAT), add_special_tokens=False)
     bare = post(served, "/tokenize", messages=CHAT, add_generation_prompt=False).json()["tokens"]
-    assert bare == served.tokenizer.encode_chat(CHAT, None, False)
+    assert bare == served.tokenizer.encode(
+        served.tokenizer.render_chat(CHAT, None, False), add_special_tokens=False
+    )
     with served.client as client:
         answer = client.chat.completions.create(model="base", messages=CHAT, max_tokens=1)  # type: ignore[arg-type]
     assert answer.usage is not None
@@ -62,7 +64,7 @@ def test_an_adapter_s_own_template_is_used(served: Any) -> None:
 
 @pytest.mark.parametrize("path", ["/detokenize", "/v1/detokenize"])
 def test_special_tokens_are_part_of_the_text(served: Any, path: str) -> None:
-    tokens = served.tokenizer.encode_chat(CHAT)
+    tokens = served.tokenizer.encode(served.tokenizer.render_chat(CHAT), add_special_tokens=False)
     text = served.tokenizer.render_chat(CHAT)
     assert post(served, path, tokens=tokens).json() == {"prompt": text}
     assert post(served, path, tokens=[]).json() == {"prompt": ""}

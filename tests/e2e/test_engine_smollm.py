@@ -52,7 +52,12 @@ ADAPTERS: dict[str, dict[str, Any]] = {
 @pytest.fixture(scope="module")
 def prompts(smollm: Path) -> list[list[int]]:
     tokenizer = Tokenizer(smollm)
-    return [tokenizer.encode_chat([{"role": "user", "content": question}]) for question in QUESTIONS]
+    return [
+        tokenizer.encode(
+            tokenizer.render_chat([{"role": "user", "content": question}]), add_special_tokens=False
+        )
+        for question in QUESTIONS
+    ]
 
 
 @pytest.fixture(scope="module")

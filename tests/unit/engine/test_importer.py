@@ -105,7 +105,7 @@ def test_tokenizer_equals_its_source_and_transformers(imported: Path) -> None:
         assert ours.encode(text) == original.encode(text).ids == theirs(text)["input_ids"]
     talk = [{"role": "user", "content": "the 42 dogs"}]
     want = theirs.apply_chat_template(talk, add_generation_prompt=True, return_dict=False)
-    assert ours.encode_chat(talk) == want
+    assert ours.encode(ours.render_chat(talk), add_special_tokens=False) == want
     assert ours.eos_ids == {0, 2}
     assert (theirs.bos_token, theirs.eos_token, theirs.model_max_length) == ("<|im_start|>", "<|im_end|>", 64)
 

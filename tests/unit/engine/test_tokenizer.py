@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import transformers
 
+from engine.chat_template import MAX_TEXT
 from engine.confined_template import TemplateProcesses
 from engine.errors import BadTemplateInput, InvalidParameter, NoChatTemplate, UnsupportedModel
 from engine.tokenizer import Tokenizer
@@ -62,7 +63,9 @@ def test_lone_surrogate_is_refused(byte_level: Tokenizer) -> None:
     with pytest.raises(InvalidParameter, match="surrogates"):
         byte_level.encode("a\ud800b")
     with pytest.raises(InvalidParameter, match="surrogates"):
-        byte_level.encode_chat([{"role": "user", "content": "\udfff"}])
+        byte_level.encode(
+            byte_level.render_chat([{"role": "user", "content": "\udfff"}]), add_special_tokens=False
+        )
 
 
 @pytest.mark.parametrize("missing", ["tokenizer.json", "config.json"])
@@ -113,7 +116,46 @@ def test_rendering_equals_transformers(tmp_path: Path, name: str) -> None:
         want = theirs.apply_chat_template(
             TALK, tools=TOOLS, add_generation_prompt=prompt, tokenize=False, flavour="sweet"
         )
-        assert ours.render_chat(TALK, TOOLS, prompt, flavour="sweet") == want
+        assert ours.render_chat(TALK, TOOLS, prompt, variables={"flavour": "sweet"}) == want
+
+
+OPEN_TEMPLATES = {
+    "as it is": "{% for m in messages %}<{{ m.role }}>{{ m.content }}</{{ m.role }}>\n{% endfor %}",
+    "stripped": "{% for m in messages %}<{{ m.role }}>{{ m.content | trim }}</{{ m.role }}>\n{% endfor %}",
+}
+
+
+@pytest.mark.parametrize("name", OPEN_TEMPLATES)
+@pytest.mark.parametrize("content", ["The answer is", "The answer is ", " \n", "é\n<user>"])
+def test_an_open_last_message_equals_transformers(tmp_path: Path, name: str, content: str) -> None:
+    ours = templated(tmp_path, OPEN_TEMPLATES[name])
+    theirs = transformers.PreTrainedTokenizerFast(
+        tokenizer_file=str(tmp_path / "tokenizer.json"), chat_template=OPEN_TEMPLATES[name]
+    )
+    talk = [*TALK, {"role": "assistant", "content": content}]
+    want = theirs.apply_chat_template(talk, tokenize=False, continue_final_message=True)
+    assert ours.render_chat(talk, None, False, continue_final_message=True) == want
+
+
+def test_a_template_that_hides_the_last_message_cannot_leave_it_open(tmp_path: Path) -> None:
+    with pytest.raises(BadTemplateInput, match="does not show the text of the last message"):
+        templated(tmp_path, "{{ messages[0].role }}").render_chat(
+            TALK, None, False, continue_final_message=True
+        )
+
+
+def test_a_template_that_writes_without_end_is_left(tmp_path: Path) -> None:
+    loop = "{% for _ in range(99999) %}" * 3 + "{{ messages[0].content }}" + "{% endfor %}" * 3
+    with pytest.raises(BadTemplateInput, match=f"more than {MAX_TEXT} characters"):
+        templated(tmp_path, loop).render_chat([{"role": "user", "content": "x" * 10_000}])
+
+
+def test_special_tokens_are_known_by_their_spelling(byte_level: Tokenizer) -> None:
+    special = [id_ for id_ in range(byte_level.vocab_size) if not byte_level.text_bytes(id_)]
+    assert special
+    assert all(byte_level.special_id(byte_level.spelling(id_)) == id_ for id_ in special)
+    assert byte_level.special_id("a") is None
+    assert byte_level.special_id("no token at all") is None
 
 
 def test_chat_has_one_bos(tmp_path: Path) -> None:
@@ -121,7 +163,7 @@ def test_chat_has_one_bos(tmp_path: Path) -> None:
     template = "{{ bos_token }}{% for m in messages %}{{ m.content }}{% endfor %}"
     tokenizer = write_tokenizer(tmp_path, byte_fallback_encoder(), bos_token="<s>", chat_template=template)
     assert tokenizer.encode("the").count(1) == 1
-    ids = tokenizer.encode_chat(TALK)
+    ids = tokenizer.encode(tokenizer.render_chat(TALK), add_special_tokens=False)
     assert ids[0] == 1
     assert ids.count(1) == 1
 
@@ -141,7 +183,7 @@ def test_named_templates(tmp_path: Path) -> None:
 
 def test_missing_template_is_an_error(byte_fallback: Tokenizer) -> None:
     with pytest.raises(NoChatTemplate, match="carries no chat template"):
-        byte_fallback.encode_chat(TALK)
+        byte_fallback.render_chat(TALK)
 
 
 @pytest.mark.parametrize(
@@ -191,10 +233,9 @@ def test_another_template_stands_in_for_the_folders_own(tmp_path: Path) -> None:
     tokenizer = templated(tmp_path, "own")
     processes = TemplateProcesses(1)
     other = tokenizer.confined_template("{{ bos_token }}{{ flavour }}{{ messages | length }}", processes)
-    text = f"<|im_start|>sweet{len(TALK)}"
-    assert tokenizer.render_chat(TALK, chat_template=other, flavour="sweet") == text
-    assert tokenizer.render_chat(TALK, TOOLS, chat_template=other, flavour="sweet") == text
-    assert tokenizer.encode_chat(TALK, chat_template=other, flavour="sweet") == tokenizer.encode(text)
+    text, sweet = f"<|im_start|>sweet{len(TALK)}", {"flavour": "sweet"}
+    assert tokenizer.render_chat(TALK, chat_template=other, variables=sweet) == text
+    assert tokenizer.render_chat(TALK, TOOLS, chat_template=other, variables=sweet) == text
     assert tokenizer.render_chat(TALK) == "own"
     assert tokenizer.chat_template is not None
     assert tokenizer.chat_template.source == "own"

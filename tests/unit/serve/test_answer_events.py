@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from engine.records import TokenLogprob
 from serve import sse
+from serve.answers.assistant import Assistant
 from serve.answers.chat import ChatFormat
 from serve.answers.events import Events, Format
 from serve.answers.shared import Head
@@ -17,6 +18,7 @@ from serve.answers.shown import Shown
 from serve.answers.text import TextFormat
 from serve.choice import Piece
 from serve.order import Prompt
+from serve.parsing.plain import PlainParser
 from tests.unit.serve.letters import Letters
 
 HEAD = Head("cmpl-1", 7, 'a "model" with\nodd letters', "b-a")
@@ -25,7 +27,8 @@ HEAD = Head("cmpl-1", 7, 'a "model" with\nodd letters', "b-a")
 def shapes(wanted: int | None, usage: bool) -> list[Format]:
     shown = Shown(logprobs=wanted, usage=usage)
     prompt = Prompt((1,), ())
-    return [ChatFormat(HEAD, Letters(), shown), TextFormat(HEAD, Letters(), shown, [prompt], 3)]
+    chat = ChatFormat(HEAD, Letters(), Assistant(PlainParser), shown)
+    return [chat, TextFormat(HEAD, Letters(), shown, [prompt], 3)]
 
 
 def no_usage() -> dict[str, Any]:

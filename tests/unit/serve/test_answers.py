@@ -3,12 +3,14 @@ from typing import Any
 
 from engine.records import TokenLogprob
 from serve.answers import logprobs
+from serve.answers.assistant import Assistant
 from serve.answers.chat import ChatFormat
 from serve.answers.shared import Head, collect, fingerprint
 from serve.answers.shown import Shown
 from serve.answers.text import TextFormat
 from serve.choice import Piece
 from serve.order import Prompt
+from serve.parsing.plain import PlainParser
 from tests.unit.serve.letters import SPECIAL, Letters
 
 HEAD = Head("chatcmpl-1", 7, "m", "b-a")
@@ -19,7 +21,7 @@ A, FIRST, SECOND = ord("a"), 0xC3, 0xA9
 
 
 def chat(wanted: int | None = None, include_usage: bool = False) -> ChatFormat:
-    return ChatFormat(HEAD, Letters(), Shown(logprobs=wanted, usage=include_usage))
+    return ChatFormat(HEAD, Letters(), Assistant(PlainParser), Shown(logprobs=wanted, usage=include_usage))
 
 
 def text(wanted: int | None = None, prompt: str = "p", **shown: Any) -> TextFormat:
@@ -165,7 +167,7 @@ def test_tokens_may_be_named_by_their_ids() -> None:
     (chunk,) = text(1, tokens_as_ids=True).chunks(Piece(0, "", (item,), "stop"))
     assert choice(chunk)["logprobs"]["tokens"] == ["token_id:195"]
     assert choice(chunk)["logprobs"]["top_logprobs"] == [{"token_id:97": -0.5, "token_id:195": -1.0}]
-    shape = ChatFormat(HEAD, Letters(), Shown(logprobs=1, tokens_as_ids=True))
+    shape = ChatFormat(HEAD, Letters(), Assistant(PlainParser), Shown(logprobs=1, tokens_as_ids=True))
     shown = shape.whole(collect([Piece(0, "", (item,), "stop")], 1), USAGE)["choices"][0]["logprobs"]
     assert shown["content"][0]["token"] == "token_id:195"
     assert shown["content"][0]["bytes"] == [FIRST]
@@ -185,7 +187,7 @@ def test_token_ids_come_beside_the_text_and_those_of_the_prompt_once() -> None:
     assert [made["token_ids"] for made in whole["choices"]] == [[A, FIRST, 0], []]
     assert whole["choices"][1]["prompt_token_ids"] == [ord("p")]
 
-    talk = ChatFormat(HEAD, Letters(), Shown(token_ids=True), (7, 8))
+    talk = ChatFormat(HEAD, Letters(), Assistant(PlainParser), Shown(token_ids=True), (7, 8))
     assert [chunk["prompt_token_ids"] for chunk in talk.opening(2)] == [[7, 8]] * 2
     parts = [choice(chunk) for piece in pieces for chunk in talk.chunks(piece)]
     assert [made.get("token_ids") for made in parts] == [[A], [FIRST], [0], None]
@@ -210,7 +212,7 @@ def test_log_probabilities_of_a_prompt_have_vllms_shape() -> None:
     ]
     answer = text(prompt_logprobs=2).whole(collect([piece, replace(piece, index=1)], 2), USAGE)
     assert [made["prompt_logprobs"] for made in answer["choices"]] == [expected, expected]
-    talk = ChatFormat(HEAD, Letters(), Shown(prompt_logprobs=0), (1, FIRST, A))
+    talk = ChatFormat(HEAD, Letters(), Assistant(PlainParser), Shown(prompt_logprobs=0), (1, FIRST, A))
     assert [len(entry or ()) for entry in talk.whole(collect([piece], 1), USAGE)["prompt_logprobs"]] == [
         0,
         1,

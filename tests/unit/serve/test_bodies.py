@@ -90,14 +90,10 @@ def test_odd_values_are_refused_by_name(change: dict[str, Any], param: str) -> N
 @pytest.mark.parametrize(
     "name",
     [
-        "tools",
-        "functions",
-        "reasoning_effort",
         "audio",
         "store",
         "guided_json",
         "service_tier",
-        "parallel_tool_calls",
         "prediction",
     ],
 )

@@ -8,6 +8,7 @@ import pytest
 from engine.errors import NoChatTemplate
 from serve.errors import answer_for
 from serve.prompts import LONG_TEXT, Prompts, of_text
+from serve.talk import Talk
 
 
 class Plain:
@@ -16,19 +17,18 @@ class Plain:
     def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
         return [1] * add_special_tokens + [ord(character) for character in text]
 
-    def encode_chat(self, messages: Any, **options: Any) -> list[int]:
-        raise NoChatTemplate("/srv/models/secret-place carries no chat template")
+    def template_for(self, tools: bool) -> None:
+        return None
 
 
-async def test_a_model_without_a_chat_template_is_named_and_its_folder_is_not() -> None:
+async def test_a_model_without_a_chat_template_is_named() -> None:
     route = SimpleNamespace(model=SimpleNamespace(name="tiny", tokenizer=Plain()), chat_template=None)
-    messages = [{"role": "user", "content": "hello"}]
+    talk = Talk(({"role": "user", "content": "hello"},))
     with pytest.raises(NoChatTemplate) as raised:
-        await Prompts().of_chat(cast(Any, route), messages, add_generation_prompt=True, variables={})
+        await Prompts().of_chat(cast(Any, route), talk)
     answer = answer_for(raised.value)
     assert (answer.status, answer.body["error"]["code"]) == (400, "no_chat_template")
     assert "'tiny'" in answer.body["error"]["message"]
-    assert "/srv" not in answer.body["error"]["message"]
 
 
 @pytest.mark.parametrize("text", ["", "ab", "a" * (LONG_TEXT + 1)], ids=["empty", "short", "long"])

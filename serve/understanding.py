@@ -1,0 +1,38 @@
+"""What is fixed of a chat before it starts: its prompt, how its answers are parsed, what they have to be."""
+
+from serve.errors import InvalidField
+from serve.order import Prompt
+from serve.parsing.forcing import grammar_of
+from serve.prompts import Prompts
+from serve.routing import Route
+from serve.talk import Calls, Talk
+
+
+async def understand(prompts: Prompts, route: Route, talk: Talk, calls: Calls) -> Prompt:
+    """The prompt of a chat, with what its answers are read by and have to keep to.
+
+    Raises InvalidField for tools that the model has no known form for, and what of_chat() raises.
+    """
+    written = await prompts.of_chat(route, talk)
+    style, tokenizer = written.style, route.model.tokenizer
+    if talk.tools and style.form is None:
+        raise InvalidField(
+            f"tools cannot be used with {route.model.name!r}: in which form it writes calls is not known; "
+            "its setting tool_parser says so",
+            "tools",
+        )
+    parser = style.parser(tools=bool(talk.tools), parallel=calls.parallel, opened=written.opened)
+    grammar = None
+    if calls.demanded and style.form is not None:
+        several = calls.parallel and not calls.named
+        grammar = grammar_of(
+            style.form,
+            calls.demanded,
+            several=several,
+            thinks=style.thinks,
+            opened=written.opened,
+            special=tokenizer.special_id,
+        )
+    markers = (tokenizer.special_id(marker) for marker in parser().markers)
+    visible = frozenset(id_ for id_ in markers if id_ is not None)
+    return Prompt(written.ids, written.messages, parser=parser, visible=visible, grammar=grammar)
