@@ -73,6 +73,7 @@ def app_config(settings: Settings, url: str, folders: Mapping[str, Path]) -> App
         adapter_disk_bytes=settings.store.disk_bytes,
         admin_key=settings.server.admin_key,
         require_api_key=settings.server.require_api_key,
+        keep_alive_s=settings.server.keep_alive_s,
         host=settings.server.host,
         port=settings.server.port,
         gateways=settings.server.replicas,

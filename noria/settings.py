@@ -72,6 +72,8 @@ class ServerSettings(_Section):
     """Of one file that a client uploads."""
     batch_lines: int = Field(default=16, ge=1, le=1024)
     """Requests of batches that one gateway has under way at once, behind interactive ones."""
+    keep_alive_s: float = Field(default=15.0, gt=0)
+    """After how much silence a stream sends a comment, so that proxies on the way keep it open."""
 
 
 class DatabaseSettings(_Section):

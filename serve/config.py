@@ -57,6 +57,7 @@ class AppConfig:
     max_body_bytes, max_file_bytes, spool_bytes: upper bounds in bytes. adapter_disk_bytes: the same, of local
         copies of adapters; those unused for longest are removed.
     batch_lines: requests of batches that one gateway has under way at once.
+    keep_alive_s: after how much silence a stream sends a comment, in seconds.
     drain_s: how long a stopping gateway or replica lets its streams finish, in seconds.
     """
 
@@ -78,6 +79,7 @@ class AppConfig:
     spool_bytes: int = 1 << 30
     adapter_disk_bytes: int = 32 << 30
     keep_responses_days: int = 30
+    keep_alive_s: float = 15.0
     drain_s: float = 5.0
 
     def model(self, name: str) -> ModelConfig:

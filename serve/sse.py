@@ -7,6 +7,8 @@ from json.encoder import encode_basestring
 from typing import Any
 
 DONE = b"data: [DONE]\n\n"
+COMMENT = b": keep-alive\n\n"
+"""What readers skip; it keeps proxies from closing a stream that has nothing to say yet."""
 HEADERS = {
     "content-type": "text/event-stream; charset=utf-8",
     "cache-control": "no-cache",

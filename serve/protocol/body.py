@@ -10,6 +10,10 @@ from typing import Any, ClassVar, NoReturn, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from serve.errors import InvalidBody, InvalidField, UnknownParameter, UnsupportedParameter, brief
+from serve.protocol.nesting import is_deeper
+
+MAX_DEPTH = 128
+"""Arrays and objects one within another."""
 
 
 class Body(BaseModel):
@@ -40,12 +44,14 @@ Model = TypeVar("Model", bound=Body)
 
 
 def read_json(raw: bytes) -> dict[str, Any]:
-    """The JSON object in `raw`. Raises InvalidBody, also for NaN and for half of a surrogate pair."""
+    """The JSON object in `raw`, UTF-8. Raises InvalidBody, also for NaN and for half of a surrogate pair."""
+    if is_deeper(raw, MAX_DEPTH):
+        raise InvalidBody(f"the body is nested deeper than the {MAX_DEPTH} levels allowed")
     try:
-        value = json.loads(raw, parse_constant=_refuse_constant)
+        value = json.loads(raw.decode(), parse_constant=_refuse_constant)
         if b"\\u" in raw:
             json.dumps(value, ensure_ascii=False).encode()  # half of a surrogate pair is no text
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise InvalidBody(f"the body is not valid JSON: {error}") from error
     if not isinstance(value, dict):
         raise InvalidBody(f"the body is a JSON {type(value).__name__}; an object is expected")

@@ -25,7 +25,7 @@ def make_app(gateway: Gateway) -> ASGIApp:
         app.include_router(part)
     app.include_router(_document(parts))
     app.add_middleware(HeaderBound)
-    app.add_middleware(Failures, count=lambda code: gateway.metrics.errors.labels(code).inc())
+    app.add_middleware(Failures, metrics=gateway.metrics)
     app.add_middleware(RequestIds)
     return app
 

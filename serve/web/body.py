@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from starlette.requests import ClientDisconnect, Request
 
-from serve.errors import BodyTooLarge, InvalidBody
+from serve.errors import BodyTooLarge, InvalidBody, brief
 from serve.protocol.body import read_json
 
 Result = TypeVar("Result")
@@ -18,6 +18,8 @@ async def read_object(request: Request, max_bytes: int) -> dict[str, Any]:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise InvalidBody("Unsupported Media Type: Only 'application/json' is allowed")
+    if (packed := request.headers.get("content-encoding", "identity").strip().lower()) != "identity":
+        raise InvalidBody(f"Content-Encoding is {brief(packed)}; allowed: identity, or nothing")
     parts: list[bytes] = []
     size = 0
     async for part in request.stream():

@@ -1,7 +1,6 @@
 """Every failure leaves the gateway in one shape: {"error": {"message", "type", "param", "code"}}."""
 
 import logging
-from collections.abc import Callable
 
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -9,6 +8,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from serve.errors import ErrorAnswer, InvalidBody, MethodNotAllowed, ServeError, UnknownPath, answer_for
+from serve.metrics import Metrics
 
 logger = logging.getLogger(__name__)
 
@@ -16,9 +16,9 @@ logger = logging.getLogger(__name__)
 class Failures:
     """The outermost layer: turns an exception into its answer, unless an answer has begun."""
 
-    def __init__(self, app: ASGIApp, count: Callable[[str], None]) -> None:
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
         self._app = app
-        self._count = count
+        self._metrics = metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -36,16 +36,22 @@ class Failures:
         except ClientDisconnect:
             return  # nobody is left to be answered
         except Exception as error:  # the boundary to HTTP: whatever happened, the client gets an answer
-            answer = answer_for(error)
-            code = answer.body["error"]["code"]
-            self._count(code)
-            if code == "internal_error":
-                logger.error("request failed", exc_info=error, extra={"action": "request_failed"})
-            elif answer.status >= 500:
-                logger.warning("request failed: %s", error, extra={"action": "request_failed", "code": code})
+            answer = noted(error, self._metrics)
             if begun:
                 raise
             await respond(answer)(scope, receive, send)
+
+
+def noted(error: Exception, metrics: Metrics) -> ErrorAnswer:
+    """The answer to a failure, once it is counted, and logged where it is the server's."""
+    answer = answer_for(error)
+    code = answer.body["error"]["code"]
+    metrics.errors.labels(code).inc()
+    if code == "internal_error":
+        logger.error("request failed", exc_info=error, extra={"action": "request_failed"})
+    elif answer.status >= 500:
+        logger.warning("request failed: %s", error, extra={"action": "request_failed", "code": code})
+    return answer
 
 
 def respond(answer: ErrorAnswer) -> Response:

@@ -15,13 +15,14 @@ from serve.answers.schema_text import Completion, CompletionChunk
 from serve.answers.shared import usage
 from serve.caller import read_caller
 from serve.conductor import Performance
-from serve.errors import answer_for
 from serve.gateway import Gateway
 from serve.generation import merged, start_all
+from serve.metrics import Metrics
 from serve.protocol.chat import ChatBody, parse_chat
 from serve.protocol.completions import CompletionBody, parse_completion
 from serve.web.body import read_object, while_connected
 from serve.web.described import EVENTS, JSON, MODEL, WHO, Description
+from serve.web.failures import noted
 from serve.web.stream import EventStream
 from serve.whole import whole
 
@@ -53,27 +54,34 @@ def router(gateway: Gateway) -> APIRouter:
     async def chat(request: Request) -> Response:
         caller = read_caller(request.headers, gateway.doorkeeper.tenant(request.headers))
         body = parse_chat(await read_object(request, gateway.config.max_body_bytes))
-        return await _answer(request, await gateway.conductor.chat(body, caller), body.stream)
+        return await _answer(gateway, request, await gateway.conductor.chat(body, caller), body.stream)
 
     @routes.post("/v1/completions", openapi_extra=_COMPLETION.extra)
     async def complete(request: Request) -> Response:
         caller = read_caller(request.headers, gateway.doorkeeper.tenant(request.headers))
         body = parse_completion(await read_object(request, gateway.config.max_body_bytes))
-        return await _answer(request, await gateway.conductor.complete(body, caller), body.stream)
+        return await _answer(gateway, request, await gateway.conductor.complete(body, caller), body.stream)
 
     return routes
 
 
-async def _answer(request: Request, performance: Performance[Format], stream: bool) -> Response:
+async def _answer(
+    gateway: Gateway, request: Request, performance: Performance[Format], stream: bool
+) -> Response:
     """A stream begins only once the replica has taken all choices, so a refusal still has its status."""
     if stream:
         await while_connected(request, start_all(performance.generations))
-        return EventStream(_events(performance), performance.headers, performance.close)
+        return EventStream(
+            _events(performance, gateway.metrics),
+            performance.headers,
+            performance.close,
+            keep_alive_s=gateway.config.keep_alive_s,
+        )
     answer = await while_connected(request, whole(performance))
     return JSONResponse(answer, headers=performance.headers)
 
 
-async def _events(performance: Performance[Format]) -> AsyncGenerator[bytes, None]:
+async def _events(performance: Performance[Format], metrics: Metrics) -> AsyncGenerator[bytes, None]:
     """The events of a stream; a failure in the middle becomes an event, and the stream ends in order."""
     generations = performance.generations
     events = Events(performance.format, lambda: usage(generations))
@@ -86,4 +94,4 @@ async def _events(performance: Performance[Format]) -> AsyncGenerator[bytes, Non
                     yield part
             yield events.closing() + sse.DONE
         except Exception as error:  # the status line has gone out: an event is the only way left to say it
-            yield sse.event(answer_for(error).body) + sse.DONE
+            yield sse.event(noted(error, metrics).body) + sse.DONE

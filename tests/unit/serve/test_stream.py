@@ -3,8 +3,11 @@ from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from starlette.requests import ClientDisconnect, Request
 
+from serve import sse
 from serve.web.body import while_connected
 from serve.web.stream import EventStream
 
@@ -15,13 +18,20 @@ class Wire:
     def __init__(self) -> None:
         self.sent: list[dict[str, Any]] = []
         self.left = asyncio.Event()
+        self.said = asyncio.Event()
 
     async def send(self, message: Any) -> None:
         self.sent.append(message)
+        self.said.set()
 
     async def receive(self) -> Any:
         await self.left.wait()
         return {"type": "http.disconnect"}
+
+    async def heard(self, text: bytes) -> None:
+        while text not in self.body():
+            self.said.clear()
+            await self.said.wait()
 
     def body(self) -> bytes:
         return b"".join(message.get("body", b"") for message in self.sent)
@@ -45,7 +55,7 @@ class Source:
 
 
 def stream(source: Source, at_end: Callable[[], None]) -> EventStream:
-    return EventStream(source.events(), {"x-one": "1"}, at_end)
+    return EventStream(source.events(), {"x-one": "1"}, at_end, keep_alive_s=60)
 
 
 async def test_events_are_sent_and_the_source_is_closed() -> None:
@@ -80,6 +90,40 @@ async def test_a_client_that_left_before_the_first_event_is_cleaned_up_after_too
         stream(source, lambda: ended.append(1))({"type": "http"}, wire.receive, wire.send), 5
     )
     assert ended == [1]
+
+
+async def test_silence_is_filled_with_comments_and_speech_is_not() -> None:
+    wire = Wire()
+
+    async def events() -> AsyncGenerator[bytes, None]:
+        for _ in range(50):
+            yield b"data: 1\n\n"
+        await wire.heard(sse.COMMENT * 2)
+        yield b"data: 2\n\n"
+
+    made = EventStream(events(), {}, lambda: None, keep_alive_s=0.02)
+    await made({"type": "http"}, wire.receive, wire.send)
+    assert wire.body().startswith(b"data: 1\n\n" * 50 + sse.COMMENT * 2)
+    assert wire.body().replace(sse.COMMENT, b"") == b"data: 1\n\n" * 50 + b"data: 2\n\n"
+    assert not wire.sent[-1]["more_body"]
+
+
+@given(st.lists(st.tuples(st.binary(max_size=9), st.booleans()), max_size=30))
+@settings(max_examples=30, deadline=None)
+def test_comments_stand_between_parts_only(parts: list[tuple[bytes, bool]]) -> None:
+    """Each part is one message to the server, comments are messages of their own, whatever the timing."""
+    wire = Wire()
+
+    async def events() -> AsyncGenerator[bytes, None]:
+        for part, waits in parts:
+            await asyncio.sleep(0.001 if waits else 0)
+            yield part
+
+    made = EventStream(events(), {}, lambda: None, keep_alive_s=0.0005)
+    asyncio.run(made({"type": "http"}, wire.receive, wire.send))
+    bodies = [message["body"] for message in wire.sent[1:-1]]
+    assert [body for body in bodies if body != sse.COMMENT] == [part for part, _ in parts]
+    assert not wire.sent[-1]["more_body"]
 
 
 async def test_work_is_cancelled_when_its_client_leaves() -> None:
