@@ -14,7 +14,7 @@ from serve import sse
 from serve.answers.schema_responses import InputItemList, ResponseDeleted, ResponseEvent, ResponseObject
 from serve.answers.shared import usage
 from serve.caller import read_caller
-from serve.errors import NotInBackground, PreviousResponseNotFound, ResponseNotFound, answer_for
+from serve.errors import NotInBackground, PreviousResponseNotFound, ResponseNotFound
 from serve.gateway import Gateway
 from serve.generation import merged
 from serve.protocol.responses import (
@@ -28,6 +28,7 @@ from serve.protocol.responses import (
 from serve.responder import Turn
 from serve.web.body import read_object, while_connected
 from serve.web.described import EVENTS, JSON, MODEL, WHO, Description
+from serve.web.failures import noted
 from serve.web.stream import EventStream
 from serve.whole import whole_turn
 
@@ -89,7 +90,12 @@ def router(gateway: Gateway) -> APIRouter:
             answer = await while_connected(request, whole_turn(gateway.responder, turn))
             return JSONResponse(answer, headers=turn.performance.headers)
         await while_connected(request, gateway.responder.start(turn))
-        return EventStream(_events(gateway, turn), turn.performance.headers, turn.performance.close)
+        return EventStream(
+            _events(gateway, turn),
+            turn.performance.headers,
+            turn.performance.close,
+            keep_alive_s=gateway.config.keep_alive_s,
+        )
 
     @routes.get("/v1/responses/{response_id}", openapi_extra=_GET.extra)
     async def response(response_id: str, request: Request) -> dict[str, Any]:
@@ -131,4 +137,4 @@ async def _events(gateway: Gateway, turn: Turn) -> AsyncGenerator[bytes, None]:
             answer = await gateway.responder.kept(turn, shape.whole(usage(generations)))
             yield sse.named(shape.last(answer))
         except Exception as error:  # the status line has gone out: events are the only way left to say it
-            yield b"".join(map(sse.named, shape.failed(answer_for(error))))
+            yield b"".join(map(sse.named, shape.failed(noted(error, gateway.metrics))))

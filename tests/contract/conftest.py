@@ -53,6 +53,7 @@ BASE_DIGEST = "sha256:" + "ab" * 32
 TOKEN = "token"
 MODEL_LEN = 512
 VOCABULARY = 97
+MAX_WAITING = 64
 ADMIN = {"authorization": "Bearer root"}
 CHATML = (
     "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] "
@@ -143,7 +144,7 @@ class Replica:
 
     def _make_engine(self, settings: EngineConfig) -> Engine:
         """Prompts may hold every token; completions are made of readable ones."""
-        engine = fake_engine(self.runner, model=settings.model)
+        engine = fake_engine(self.runner, model=settings.model, max_waiting=MAX_WAITING)
         self.runner.vocab_size = VOCABULARY
         return engine
 
