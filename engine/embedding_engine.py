@@ -87,7 +87,7 @@ class EmbeddingEngine:
     async def embed(
         self, texts: Sequence[Sequence[int]], adapter: str | None = None, dimensions: int | None = None
     ) -> bytes:
-        """Vectors of `texts`, one after another: float32 [n, dimensions] in the machine's byte order.
+        """Vectors of `texts`, one after another: float32 [n, dimensions], little-endian.
 
         Cancelled, its texts whose turn has not come are dropped. Raises what Embedder.check raises,
         UnknownAdapter, QueueFull, EmbeddingFailed and EngineClosed.
@@ -196,6 +196,7 @@ def _compute(embedder: Embedder, items: Sequence[Item[TextAdapter | None]]) -> l
 
 def _shaped(embedder: Embedder, item: Item[TextAdapter | None], vector: torch.Tensor) -> _Made:
     try:
-        return _Made(item, embedder.shaped(vector, item.order.dimensions).numpy().tobytes())
+        made = embedder.shaped(vector, item.order.dimensions)
+        return _Made(item, made.numpy().astype("<f4").tobytes())
     except EmbeddingFailed as error:
         return _Made(item, error)

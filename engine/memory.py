@@ -18,6 +18,7 @@ from math import prod
 from pathlib import Path
 
 from engine.config import BLOCK_SIZE, EngineConfig
+from engine.encoderspec import EncoderSpec
 from engine.errors import BadWeights, InvalidConfig
 from engine.modelspec import DTYPE_BYTES, ModelSpec
 from engine.records import MemorySplit
@@ -64,7 +65,7 @@ def split_memory(config: EngineConfig, spec: ModelSpec) -> MemorySplit:
     return split.with_kv(kv // block * block)
 
 
-def adapter_budget(config: EngineConfig, spec: ModelSpec) -> int:
+def adapter_budget(config: EngineConfig, spec: ModelSpec | EncoderSpec) -> int:
     """Bytes that all adapters in memory may take together."""
     if config.adapter_bytes is not None:
         return config.adapter_bytes

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 import tokenizers
 
@@ -64,6 +64,19 @@ class Tokenizer:
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """Ids of a plain text, with the marks (such as BOS) that the tokenizer puts around it, or without."""
         return self._ids(text, add_special_tokens)
+
+    def encode_cut(
+        self, text: str, limit: int, side: Literal["left", "right"], *, add_special_tokens: bool = True
+    ) -> list[int]:
+        """As encode(), in at most `limit` tokens: cut away at `side`, the marks kept around what is left."""
+        made = self._encoder.encode(_proper(text), add_special_tokens=False)
+        made.truncate(limit - (self.marks if add_special_tokens else 0), direction=side)
+        return list(self._encoder.post_process(made, add_special_tokens=add_special_tokens).ids)
+
+    @property
+    def marks(self) -> int:
+        """How many tokens encode() puts around a text."""
+        return int(self._encoder.num_special_tokens_to_add(is_pair=False))
 
     def render_chat(
         self,
@@ -129,12 +142,16 @@ class Tokenizer:
         return self._encoder.id_to_token(token_id) or ""
 
     def _ids(self, text: str, add_special_tokens: bool) -> list[int]:
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            met = text[error.start : error.end]
-            raise InvalidParameter("text", met, "Unicode without lone surrogates") from error
-        return list(self._encoder.encode(text, add_special_tokens=add_special_tokens).ids)
+        return list(self._encoder.encode(_proper(text), add_special_tokens=add_special_tokens).ids)
+
+
+def _proper(text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        met = text[error.start : error.end]
+        raise InvalidParameter("text", met, "Unicode without lone surrogates") from error
+    return text
 
 
 def _read(path: Path, default: str | None = None) -> str:

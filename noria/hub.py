@@ -25,6 +25,9 @@ _CONFIGS = (
     "tokenizer_config.json",
     "special_tokens_map.json",
     "chat_template.jinja",
+    "modules.json",
+    "sentence_bert_config.json",
+    "1_Pooling/config.json",
 )
 _WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "model-*-of-*.safetensors")
 _MAIN = "main"
@@ -50,13 +53,18 @@ class HubSource:
 
 
 def fetch(
-    source: HubSource, folder: Path, report: Callable[[str], None], endpoint: str | None = None
+    source: HubSource,
+    folder: Path,
+    report: Callable[[str], None],
+    endpoint: str | None = None,
+    *,
+    check: Callable[[Path], object] = read_spec,
 ) -> Path:
     """Bring `source` into `folder` and return it; one that holds it already is used without a network.
 
-    endpoint: another hub than the one that HF_ENDPOINT names. Raises ModelSourceError: no network, no such
-    repository or revision, terms not accepted, no safetensors, a folder of another source; UnsupportedModel
-    for an architecture that is not served, before its weights are fetched.
+    endpoint: another hub than the one that HF_ENDPOINT names. check: reads a folder that has no weights yet.
+    Raises ModelSourceError: no network, no such repository or revision, terms not accepted, no safetensors, a
+    folder of another source; UnsupportedModel, by `check`, before the weights are fetched.
     """
     if folder.exists():
         _expect_same(source, folder)
@@ -66,7 +74,7 @@ def fetch(
         report(f"fetching {source} at {commit[:12]}")
         partial = folder.parent / f".{folder.name}.{commit[:12]}"
         _download(source, commit, partial, _CONFIGS, endpoint)
-        read_spec(partial)
+        check(partial)
         _download(source, commit, partial, _WEIGHTS, endpoint)
     shutil.rmtree(partial / ".cache", ignore_errors=True)
     record = {"repo": source.repo, "revision": source.revision, "commit": commit}

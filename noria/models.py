@@ -6,6 +6,8 @@ import importlib.util
 from collections.abc import Callable
 from pathlib import Path
 
+from engine.embeddingspec import read_embedding_spec
+from engine.modelspec import read_spec
 from noria.errors import ModelSourceError
 from noria.hub import HubSource, fetch
 from noria.settings import EMBEDDED_MODEL, ModelSettings
@@ -27,7 +29,8 @@ def prepare(model: ModelSettings, data: Path, report: Callable[[str], None]) -> 
     if (source / "config.json").is_file():
         return source.absolute()
     if (repository := HubSource.parse(model.source)) is not None:
-        return fetch(repository, data / "models" / model.id, report)
+        check = read_embedding_spec if model.task == "embed" else read_spec
+        return fetch(repository, data / "models" / model.id, report, check=check)
     raise ModelSourceError(
         f"model {model.id!r}: {model.source!r} is neither {EMBEDDED_MODEL!r}, nor a folder with config.json, "
         "nor a .gguf file, nor org/repo or org/repo@revision of the Hugging Face hub"

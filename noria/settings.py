@@ -110,6 +110,12 @@ class ModelSettings(_Section):
     id: str = Field(min_length=1, max_length=200)
     source: str
     """The embedded model's name, a Hugging Face folder, a GGUF file, or org/repo[@revision] of the hub."""
+    task: Literal["generate", "embed"] = "generate"
+    """embed: it makes vectors of texts for /v1/embeddings, and generates none; it has no KV pool."""
+    pooling: Literal["mean", "cls", "last"] | None = None
+    """Of task embed: from the vectors of a text's tokens to one, where the model's folder does not say."""
+    normalize: bool | None = None
+    """Of task embed: whether vectors have length 1, where the model's folder does not say."""
     known_as: tuple[str, ...] = ()
     """What adapters may name as their base besides the id and the folder; of a hub model its repository."""
     replicas: int = Field(default=1, ge=1)
@@ -145,6 +151,13 @@ class ModelSettings(_Section):
     num_cpus: float = Field(default=0.0, ge=0)
     """CPUs that Ray sets aside for a replica: 0 on one machine, more on a cluster to spread over nodes."""
     num_gpus: float = Field(default=0.0, ge=0)
+
+
+_OF_EMBEDDING = ("pooling", "normalize")
+_OF_GENERATION = (
+    "backend", "weights", "kv_cache", "memory_bytes", "kv_bytes", "max_num_seqs", "max_batched_tokens",
+    "prefix_cache", "policy", "swap_bytes",
+)  # fmt: skip
 
 
 class EndpointSettings(_Section):
@@ -284,12 +297,25 @@ def _check_names(settings: Settings) -> None:
             raise SettingsError(f"the name {name!r} is used {names.count(name)} times; names must differ")
     for endpoint in settings.endpoints:
         settings.model(endpoint.model)
+    for model in settings.models:
+        _check_task(model)
     loopback = settings.server.host in ("127.0.0.1", "localhost", "::1")
     if not loopback and not settings.server.admin_key:
         raise SettingsError(
             f"setting server.admin_key: needed when listening on {settings.server.host!r}; "
             "set NORIA_ADMIN_KEY, or listen on 127.0.0.1"
         )
+
+
+def _check_task(model: ModelSettings) -> None:
+    """A setting that would change nothing is a mistake."""
+    foreign = _OF_GENERATION if model.task == "embed" else _OF_EMBEDDING
+    for name in foreign:
+        if name in model.model_fields_set:
+            raise SettingsError(
+                f"setting {name} of model {model.id!r}: a model of task {model.task!r} does not have it, "
+                f"got {getattr(model, name)!r}"
+            )
 
 
 def _check_store(settings: Settings) -> None:

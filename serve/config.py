@@ -6,10 +6,14 @@ from pathlib import Path
 from typing import Literal
 
 from engine.config import EngineConfig
+from engine.embeddingspec import Pooling
 from lora.store import S3Options
 
 ToolParser = Literal["auto", "hermes", "llama3", "mistral", "none"]
 ReasoningParser = Literal["auto", "think", "none"]
+
+Task = Literal["generate", "embed"]
+"""What a base model is served for."""
 
 # OpenMP threads that spin while they wait slow every neighbour on the same cores several times.
 QUIET_THREADS: Mapping[str, str] = {"OMP_WAIT_POLICY": "PASSIVE", "KMP_BLOCKTIME": "0", "GOMP_SPINCOUNT": "0"}
@@ -19,6 +23,8 @@ QUIET_THREADS: Mapping[str, str] = {"OMP_WAIT_POLICY": "PASSIVE", "KMP_BLOCKTIME
 class ModelConfig:
     """One base model and its replicas.
 
+    task: whether it generates text or makes vectors. pooling, normalize: how it makes vectors, where its
+        folder shall not decide; see engine.embeddingspec.
     aliases: further names by which an adapter may call this base in base_model_name_or_path; `name@revision`
         for each revision of such a name, where they are known.
     env: environment of the replica's process.
@@ -29,6 +35,9 @@ class ModelConfig:
     name: str
     folder: Path
     engine: EngineConfig
+    task: Task = "generate"
+    pooling: Pooling | None = None
+    normalize: bool | None = None
     replicas: int = 1
     num_cpus: float = 0.0
     num_gpus: float = 0.0

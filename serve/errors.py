@@ -8,7 +8,9 @@ ServeError
 │   ├── UnknownParameter          no API of this kind has it
 │   ├── PreviousResponseNotFound  no kept conversation to go on from
 │   ├── NotInBackground           an answer that is not made in the background cannot be cancelled
+│   ├── WrongTask                 the model is not served for that
 │   ├── BrokenTemplate            an adapter's chat template does not compile
+│   ├── InputTooLong              a text to embed with more tokens than the model takes
 │   └── ContextTooLong            the prompt leaves no room for an answer
 ├── BodyTooLarge
 ├── HeadersTooLarge
@@ -36,8 +38,9 @@ ServeError
 Only this module knows HTTP status codes. A message says what was wrong, the value met and the value allowed.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import db.errors
 import engine.errors
@@ -93,6 +96,18 @@ class NotInBackground(BadRequest):
         super().__init__("only responses created with background: true can be cancelled, which is not served")
 
 
+class WrongTask(BadRequest):
+    """The model generates where it should embed, or embeds where it should generate."""
+
+    _USES: ClassVar[Mapping[str, str]] = {
+        "generate": "it generates text; a model of task 'embed' makes vectors",
+        "embed": "it makes vectors; use /v1/embeddings, or a model of task 'generate'",
+    }
+
+    def __init__(self, name: str, task: str) -> None:
+        super().__init__(f"{brief(name)} is a model of task {task!r}: {self._USES[task]}", "model")
+
+
 class BrokenTemplate(BadRequest):
     """An adapter whose own chat template does not compile."""
 
@@ -107,6 +122,17 @@ class ContextTooLong(BadRequest):
         super().__init__(
             f"This model's maximum context length is {allowed} tokens. However, your prompt contains {got} "
             "input tokens and at least 1 token must be left for the answer.",
+            param,
+        )
+
+
+class InputTooLong(BadRequest):
+    """A text of more tokens than the model takes."""
+
+    def __init__(self, got: int, allowed: int, param: str) -> None:
+        super().__init__(
+            f"This model's maximum context length is {allowed} tokens. However, {param} contains {got} "
+            "tokens; shorten it, or set truncate_prompt_tokens.",
             param,
         )
 
@@ -310,8 +336,10 @@ TABLE: dict[type[Exception], Row] = {
     UnknownParameter: _bad("unknown_parameter"),
     PreviousResponseNotFound: _bad("previous_response_not_found"),
     NotInBackground: _bad("not_in_background"),
+    WrongTask: _bad("wrong_task"),
     BrokenTemplate: _bad("invalid_chat_template"),
     ContextTooLong: _bad("context_length_exceeded"),
+    InputTooLong: _bad("context_length_exceeded"),
     BodyTooLarge: _bad("body_too_large", 413),
     HeadersTooLarge: _bad("headers_too_large", 431),
     UnknownPath: _bad("not_found", 404),

@@ -49,6 +49,7 @@ from serve.residency_record import ResidencyRecord
 from serve.responder import Responder
 from serve.routing import Router, load_model
 from serve.upkeep import Upkeep
+from serve.vectors import VectorMaker
 
 FLUSH_S = 5.0
 KEYS_EVERY_S = 2.0
@@ -97,6 +98,7 @@ class Gateway:
         self.conductor = Conductor(self.router, self.fleet, self.keeper, self.metrics, self.prompts)
         self.kept_responses = KeptResponses(self.database, self.metrics.responses_not_kept)
         self.responder = Responder(self.conductor, self.kept_responses, config.keep_responses_days)
+        self.vectors = VectorMaker(self.router, self.fleet, self.keeper, self.metrics)
         self.doorkeeper = Doorkeeper(config.admin_key, {} if config.require_api_key else None)
         self._keys: asyncio.Task[None] | None = None
         self.pins = Pins(self.fleet, self._snapshot)

@@ -21,7 +21,7 @@ def uuid7() -> str:
 
 def bare_id(value: str) -> str:
     """The id of a request out of itself or of its answer's id. Raises ValueError for anything else."""
-    for prefix in ("chatcmpl-", "cmpl-", "resp_"):
+    for prefix in ("chatcmpl-", "cmpl-", "resp_", "embd-", "score-"):
         if value.startswith(prefix):
             return str(UUID(value.removeprefix(prefix)))
     return str(UUID(value))

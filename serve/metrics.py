@@ -133,10 +133,14 @@ class Metrics:
     def requested(
         self, endpoint: str | None, variant: str, adapter: str | None, choices: int, max_tokens: int
     ) -> None:
-        """A request was routed."""
-        self.variants.labels(endpoint or "", variant, adapter or BASE).inc()
+        """A request for text was routed."""
+        self.routed(endpoint, variant, adapter)
         self.choices.observe(choices)
         self.max_tokens.observe(max_tokens)
+
+    def routed(self, endpoint: str | None, variant: str, adapter: str | None) -> None:
+        """Any request was routed."""
+        self.variants.labels(endpoint or "", variant, adapter or BASE).inc()
 
     def render(self) -> bytes:
         """The text that Prometheus reads."""

@@ -2,14 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from typing import Any, Literal
-from urllib.parse import quote
 
 from db.rows import RequestRecord
 from engine.grammar import Grammar
 from engine.records import Request
 from serve.answers.shown import Shown
+from serve.begun import begun, who_headers
 from serve.caller import Caller
 from serve.choice import Reading
 from serve.errors import ContextTooLong
@@ -28,9 +27,6 @@ _PROMPT_PARAMETER: dict[Api, str] = {"chat": "messages", "completions": "prompt"
 
 BACKGROUND = 1 << 32
 """Added to the priority of what nobody waits for; `priority` of a body is within 32 bits."""
-
-# Parts of a body that the record keeps elsewhere, or not at all.
-_NOT_PARAMETERS = {"messages", "prompt", "model", "stream", "stream_options", "user", "safety_identifier"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,56 +121,18 @@ class Order:
 
     def record(self, record_id: str, prompt: Prompt) -> RequestRecord:
         """The record as it stands if this process dies now."""
-        now, route, caller = datetime.now(UTC), self.route, self.caller
-        return RequestRecord(
-            id=record_id,
-            tenant=caller.tenant,
-            endpoint=route.endpoint,
-            requested_model=route.requested,
-            base_model=route.model.name,
-            base_digest=route.base_digest,
-            adapter_id=route.adapter_id,
-            adapter_digest=route.adapter_digest,
-            assigned_adapter_id=route.assigned_adapter_id,
-            variant=route.variant,
-            bucket=route.bucket,
-            experiment=route.experiment,
-            user_key=route.key,
-            parent_id=caller.parent,
-            api=self.api,
-            started_at=now,
-            finished_at=now,
-            finish_reason="interrupted",
-            error=None,
+        return begun(
+            self.api,
+            self.caller,
+            self.route,
+            self.body,
+            record_id=record_id,
             prompt_tokens=len(prompt.ids),
-            cached_tokens=0,
-            completion_tokens=0,
-            queue_ms=None,
-            ttft_ms=None,
-            duration_ms=0.0,
-            sampling=self._parameters(),
+            messages=prompt.shown,
             stream=self.body.stream,
-            source=caller.source,
-            messages=[dict(message) for message in prompt.shown],
-            completion="",
         )
 
     def headers(self, ids: list[str]) -> dict[str, str]:
         """Response headers that say who answers; `ids` are those of the choices' records."""
-        headers = {
-            "x-noria-request-id": self.caller.id,
-            "x-noria-adapter": _printable(self.route.adapter_id or "base"),
-            "x-noria-variant": self.route.variant,
-        }
+        headers = who_headers(self.caller, self.route)
         return headers | ({"x-noria-choice-ids": ",".join(ids)} if len(ids) > 1 else {})
-
-    def _parameters(self) -> dict[str, Any]:
-        """What the client set, beside the prompt and who it is."""
-        parameters = self.body.model_dump(exclude=_NOT_PARAMETERS, exclude_unset=True, by_alias=True)
-        conversation = self.caller.conversation
-        return parameters | ({"conversation": conversation} if conversation else {})
-
-
-def _printable(text: str) -> str:
-    """A header carries ASCII only; other characters are percent-encoded."""
-    return quote(text, safe=" !#$&'()*+,/:;=?@[]-._~")

@@ -14,7 +14,6 @@ import ray
 
 from serve.config import AppConfig
 from serve.directory import REPORT_EVERY_S, ReplicaReport
-from serve.link import LinkServer
 
 GOODBYE_S = 0.5
 
@@ -34,10 +33,9 @@ class EngineReplica:
         self._model = config.model(model_name)
         self._id = f"{model_name}-{uuid4().hex[:8]}"
         self._directory = directory
-        parts = await furnish(config, self._model)
-        self._engine, self._residency, self._worker = parts.engine, parts.residency, parts.worker
-        self._server = LinkServer(self._worker, token)
-        self._worker.server = self._server
+        parts = await furnish(config, self._model, token)
+        self._engine, self._residency = parts.engine, parts.residency
+        self._worker, self._server = parts.worker, parts.server
         await self._engine.start()
         self._host = ray.util.get_node_ip_address()
         self._port = await self._server.start(self._host)

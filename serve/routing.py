@@ -10,11 +10,13 @@ from datetime import datetime
 from typing import Literal
 
 from db.rows import AdapterRow, Variant
+from engine.embeddingspec import read_embedding_spec
+from engine.encoderspec import EncoderSpec
 from engine.modelspec import ModelSpec, read_spec
 from engine.tokenizer import Tokenizer
 from lora.registry import RegistrySnapshot
-from serve.config import ModelConfig
-from serve.errors import NoReplica, UnknownModel
+from serve.config import ModelConfig, Task
+from serve.errors import NoReplica, UnknownModel, WrongTask
 
 FORCED = "forced_base"
 """Key in an adapter's stored config: it was accepted although it was trained on another base model."""
@@ -25,26 +27,30 @@ CHAT_TEMPLATE = "chat_template"
 
 @dataclass(frozen=True, slots=True)
 class ServedModel:
-    """A base model as a gateway needs it: no weights."""
+    """A base model as a gateway needs it: no weights.
+
+    max_model_len: tokens of prompt and completion together, unless a small KV pool allows less.
+    """
 
     config: ModelConfig
-    spec: ModelSpec
+    spec: ModelSpec | EncoderSpec
     tokenizer: Tokenizer
+    max_model_len: int
 
     @property
     def name(self) -> str:
         """The name by which clients and the registry know it."""
         return self.config.name
 
-    @property
-    def max_model_len(self) -> int:
-        """Tokens of prompt and completion together, unless a small KV pool allows less."""
-        return self.config.engine.max_model_len or self.spec.max_position
-
 
 def load_model(config: ModelConfig) -> ServedModel:
     """Read the folder's configuration and tokenizer."""
-    return ServedModel(config, read_spec(config.folder), Tokenizer(config.folder))
+    folder, length = config.folder, config.engine.max_model_len
+    if config.task == "embed":
+        vectors = read_embedding_spec(folder, max_tokens=length)
+        return ServedModel(config, vectors.model, Tokenizer(folder), vectors.max_tokens)
+    spec = read_spec(folder)
+    return ServedModel(config, spec, Tokenizer(folder), length or spec.max_position)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,8 +94,11 @@ class Router:
         self._snapshot = snapshot
         self._models = models
 
-    def route(self, name: str, key: str) -> Route:
-        """Raises UnknownModel, or NoReplica for a base model that this app was not started with."""
+    def route(self, name: str, key: str, task: Task | None = "generate") -> Route:
+        """task: what is wanted of the model, None for nothing but its name.
+
+        Raises UnknownModel, WrongTask, or NoReplica for a base model that this app was not started with.
+        """
         snapshot = self._snapshot()
         target = snapshot.resolve(name)
         if target is None:
@@ -98,6 +107,8 @@ class Router:
         base = snapshot.base_models.get(target.base_model)
         if model is None or base is None:
             raise NoReplica(target.base_model)
+        if task not in (None, model.config.task):
+            raise WrongTask(name, model.config.task)
         chosen = snapshot.assign(target, key)
         adapter = snapshot.adapters.get(chosen.adapter_id) if chosen.adapter_id else None
         return Route(

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from db.rows.words import FeedbackKind, Finish, Json, RequestSource, Variant
+from db.rows.words import FeedbackKind, Finish, Json, RequestApi, RequestSource, Variant
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,7 +14,8 @@ class RequestRecord:
 
     `assigned_adapter_id` is what the split chose, `adapter_id`/`adapter_digest` what really answered
     (None: the base model). `messages` is the chat, or [{"role": "prompt", "content": ...}] for a
-    plain completion. Times in milliseconds where the name ends in _ms.
+    plain completion, or {"role": "input", "content": ...} for each text that was made a vector.
+    Times in milliseconds where the name ends in _ms.
     """
 
     id: str
@@ -31,7 +32,7 @@ class RequestRecord:
     experiment: str | None
     user_key: str
     parent_id: str | None
-    api: Literal["chat", "completions", "responses"]
+    api: RequestApi
     started_at: datetime
     finished_at: datetime
     finish_reason: Finish

@@ -29,9 +29,11 @@ class Model(TypedDict):
     """What answers by this name."""
     parent: str | None
     """The base model of an endpoint or an adapter."""
-    max_model_len: int | None
-    """Tokens of prompt and answer together; null while no replica is up."""
+    max_model_len: int
+    """Tokens of prompt and answer together."""
     kind: Literal["base", "endpoint", "adapter"]
+    task: Literal["generate", "embed"]
+    """Whether it generates text or makes vectors."""
     form: Form
 
 

@@ -11,7 +11,7 @@ class Tokens(TypedDict):
     """A text as the model would read it."""
 
     count: int
-    max_model_len: int | None
+    max_model_len: int
     tokens: list[int]
     token_strs: list[str] | None
     """The tokens as the vocabulary spells them, where that was asked for."""

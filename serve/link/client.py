@@ -96,8 +96,8 @@ class ReplicaLink(Peer):
 
     @property
     def in_flight(self) -> int:
-        """Requests of this gateway that the replica works on."""
-        return len(self._streams)
+        """Requests and calls of this gateway that the replica works on."""
+        return len(self._streams) + len(self._calls)
 
     @property
     def alive(self) -> bool:
@@ -117,7 +117,10 @@ class ReplicaLink(Peer):
         return stream
 
     async def call(self, method: str, *args: Any) -> Any:
-        """Call a control method of the replica. Raises RemoteError or ReplicaLost."""
+        """Call a control method of the replica; cancelled, it is cancelled there too.
+
+        Raises RemoteError or ReplicaLost.
+        """
         if not self.alive:
             raise ReplicaLost
         number = next(self._numbers)
@@ -126,6 +129,9 @@ class ReplicaLink(Peer):
         self.send(["call", number, method, list(args)])
         try:
             return await future
+        except asyncio.CancelledError:
+            self.send(["cancel", number])
+            raise
         finally:
             self._calls.pop(number, None)
 

@@ -1,7 +1,8 @@
 """The replica's end of the data plane: takes requests from gateways and sends each its own events.
 
-Who frees what: a request belongs to the connection that added it. When the connection ends, all its
-requests are aborted; when the engine reports the last event of its last choice, the way to it is forgotten.
+Who frees what: a request belongs to the connection that added it, and so does a call. When the connection
+ends, all its requests are aborted and its calls cancelled; when the engine reports the last event of its last
+choice, the way to a request is forgotten.
 """
 
 import asyncio
@@ -97,6 +98,7 @@ class _Connection(Peer):
         self._token = token
         self._trusted = False
         self._tasks: set[asyncio.Task[None]] = set()
+        self._calls: dict[int, asyncio.Task[None]] = {}
         self._arrived: set[str] = set()
         """Requests whose task has not begun: an abort that came in the same read finds them only here."""
 
@@ -114,12 +116,18 @@ class _Connection(Peer):
                 self._give_up(*arguments(message, 2))
             case "call":
                 number, method, args = arguments(message, 3)
-                self._spawn(self._call(number, method, args))
+                self._calls[number] = self._spawn(self._call(number, method, args))
+                self._calls[number].add_done_callback(lambda _: self._calls.pop(number, None))
+            case "cancel":
+                if task := self._calls.get(arguments(message, 1)[0]):
+                    task.cancel()
             case name:
                 raise LinkProtocolError(f"unknown message {name!r:.80}")
 
     def lost(self) -> None:
         self._server.leave(self)
+        for task in self._calls.values():
+            task.cancel()
 
     def _meet(self, message: wire.Message) -> None:
         name, *said = message
@@ -131,10 +139,11 @@ class _Connection(Peer):
         self._server.enter(self)
         self.send(["welcome", wire.VERSION])
 
-    def _spawn(self, work: Any) -> None:
-        task = self._loop.create_task(work)
+    def _spawn(self, work: Any) -> asyncio.Task[None]:
+        task: asyncio.Task[None] = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     def _give_up(self, request_id: str, index: int | None) -> None:
         if request_id in self._arrived:

@@ -7,6 +7,7 @@ A message is a list whose first item names it; msgpack delimits it. Gateway to r
                                            force: accept an adapter of another base
     ["abort", id, index]                   index: of one choice, nil for all
     ["call", number, method, arguments]
+    ["cancel", number]                     nobody waits for that call any more
     ["ping"]
 
 Replica to gateway:

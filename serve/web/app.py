@@ -8,12 +8,24 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from serve.gateway import Gateway
-from serve.web import adapters, batches, feedback, files, generate, models, ops, responses, tokens
+from serve.web import (
+    adapters,
+    batches,
+    embeddings,
+    feedback,
+    files,
+    generate,
+    models,
+    ops,
+    responses,
+    score,
+    tokens,
+)
 from serve.web.document import document
 from serve.web.failures import Failures, on_http_exception
 from serve.web.layers import HeaderBound, RequestIds
 
-_PARTS = (generate, responses, tokens, models, files, batches, adapters, feedback, ops)
+_PARTS = (generate, responses, embeddings, score, tokens, models, files, batches, adapters, feedback, ops)
 
 
 def make_app(gateway: Gateway) -> ASGIApp:

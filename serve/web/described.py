@@ -37,6 +37,7 @@ KEYS: dict[Key, Errors] = {
 }
 MODEL: Errors = (
     errors.UnknownModel,
+    errors.WrongTask,
     errors.ContextTooLong,
     errors.NoReplica,
     errors.ReplicaLost,
@@ -45,6 +46,18 @@ MODEL: Errors = (
     engine.errors.UnknownAdapter,
 )
 """What a request that a model answers may meet."""
+
+VECTORS: Errors = (
+    errors.UnknownModel,
+    errors.WrongTask,
+    errors.InputTooLong,
+    errors.NoReplica,
+    errors.ReplicaLost,
+    engine.errors.EmbeddingFailed,
+    engine.errors.QueueFull,
+    engine.errors.UnknownAdapter,
+)
+"""What a request that a model makes vectors for may meet."""
 
 WHO = ("x-noria-request-id", "x-noria-adapter", "x-noria-variant", "x-noria-choice-ids")
 """Headers of an answer that a model gave."""

@@ -52,6 +52,7 @@ def _cards(gateway: Gateway) -> list[dict[str, Any]]:
             "parent": item.parent,
             "max_model_len": gateway.max_model_len(item.base_model),
             "kind": item.kind,
+            "task": gateway.config.model(item.base_model).task,
             "form": _form(gateway.config.model(item.base_model).engine),
         }
         for item in gateway.router.names()

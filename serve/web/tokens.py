@@ -41,7 +41,7 @@ def router(gateway: Gateway) -> APIRouter:
     async def tokenize(request: Request) -> dict[str, Any]:
         gateway.doorkeeper.tenant(request.headers)
         body = parse_tokenize(await read_object(request, gateway.config.max_body_bytes))
-        route = gateway.router.route(body.model, "")
+        route = gateway.router.route(body.model, "", task=None)
         ids = await _ids(gateway, route, body)
         tokenizer = route.model.tokenizer
         return {
@@ -56,7 +56,7 @@ def router(gateway: Gateway) -> APIRouter:
     async def detokenize(request: Request) -> dict[str, Any]:
         gateway.doorkeeper.tenant(request.headers)
         body = parse_detokenize(await read_object(request, gateway.config.max_body_bytes))
-        return {"prompt": _text(gateway.router.route(body.model, ""), body)}
+        return {"prompt": _text(gateway.router.route(body.model, "", task=None), body)}
 
     return routes
 

@@ -60,7 +60,7 @@ CREATE TABLE obs.request (
     experiment text,
     user_key text NOT NULL,
     parent_id uuid,
-    api text NOT NULL CHECK (api IN ('chat', 'completions', 'responses')),
+    api text NOT NULL CHECK (api IN ('chat', 'completions', 'responses', 'embeddings', 'score')),
     started_at timestamptz NOT NULL,
     finished_at timestamptz NOT NULL,
     finish_reason text NOT NULL

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from lora.store import S3Options
+from noria.cluster import app_config
 from noria.errors import SettingsError
 from noria.settings import load
 
@@ -38,6 +39,13 @@ def test_model_words_replace_the_models_of_the_file(tmp_path: Path) -> None:
     assert [(model.id, model.source) for model in settings.models] == [("b", "/x=y"), ("c", "/c")]
 
 
+def test_a_model_may_make_vectors(tmp_path: Path) -> None:
+    text = '[[models]]\nid = "a"\nsource = "/a"\ntask = "embed"\npooling = "cls"\nnormalize = false\n'
+    settings = load(write(tmp_path, text), environment={})
+    (model,) = app_config(settings, "postgresql://h/d", {"a": Path("/a")}).models
+    assert (model.task, model.pooling, model.normalize) == ("embed", "cls", False)
+
+
 def test_sizes_have_units(tmp_path: Path) -> None:
     config = write(tmp_path, '[[models]]\nid = "a"\nsource = "/a"\nkv_bytes = "512 MiB"\n')
     assert load(config, environment={}).models[0].kv_bytes == 512 << 20
@@ -61,6 +69,13 @@ def test_sizes_have_units(tmp_path: Path) -> None:
         ('[store]\nurl = "s3://b-1"\nendpoint_url = "minio"\n', ("store.endpoint_url", "http://host:port")),
         ('[store]\nurl = "s3://b-1"\naddressing = "dns"\n', ("store.addressing", "virtual", "dns")),
         ("models = []\n", ("at least one", "none")),
+        ('[[models]]\nid = "a"\nsource = "x"\ntask = "rank"\n', ("task", "'embed'", "'rank'")),
+        ('[[models]]\nid = "a"\nsource = "x"\npooling = "cls"\n', ("pooling", "'generate'", "'cls'")),
+        ('[[models]]\nid = "a"\nsource = "x"\ntask = "embed"\npooling = "max"\n', ("pooling", "'max'")),
+        (
+            '[[models]]\nid = "a"\nsource = "x"\ntask = "embed"\nkv_bytes = "1GiB"\n',
+            ("kv_bytes", "'a'", "'embed'"),
+        ),
         ("server = 3\n", ("server", "3")),
         ("not toml", ("not valid TOML",)),
     ],

@@ -21,6 +21,7 @@ class Fake:
         self.added: list[str] = []
         self.aborted: list[str] = []
         self.stopped: list[tuple[str, int]] = []
+        self.ended: list[str] = []
         self.refusal: Exception | None = None
         self.gate = asyncio.Event()
         self.gate.set()
@@ -40,6 +41,11 @@ class Fake:
     async def call(self, method: str, args: list[Any]) -> Any:
         if method == "fail":
             raise KeyError(method)
+        if method == "wait":
+            try:
+                await asyncio.Event().wait()
+            finally:
+                self.ended.append(args[0])
         return [method, *args]
 
 
@@ -258,3 +264,20 @@ async def test_a_silent_peer_is_taken_for_dead(pair: Pair, monkeypatch: pytest.M
     link._tick()
     with pytest.raises(ReplicaLost):
         await stream.take()
+
+
+async def test_a_call_that_nobody_waits_for_any_more_is_cancelled(pair: Pair) -> None:
+    link, other = await pair.link(), await pair.link()
+    given_up = asyncio.create_task(link.call("wait", "given up"))
+    stays = asyncio.create_task(other.call("wait", "stays"))
+    await until(lambda: link.in_flight == other.in_flight == 1)
+    await other.call("echo")  # so that the first calls have begun
+    given_up.cancel()
+    await until(lambda: pair.replica.ended == ["given up"])
+    assert link.in_flight == 0
+    assert await link.call("echo", 1) == ["echo", 1]
+    await other.close()  # whoever made a call takes it along
+    await until(lambda: pair.replica.ended == ["given up", "stays"])
+    with pytest.raises(ReplicaLost):
+        await stays
+    await link.close()

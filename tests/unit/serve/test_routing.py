@@ -52,7 +52,7 @@ def router(*adapters: AdapterRow) -> Router:
         adapters=adapters,
     )
     config = ModelConfig(name="m", folder=Path("/m"), engine=EngineConfig(model=Path("/m")))
-    models: Mapping[str, ServedModel] = {"m": ServedModel(config, cast(Any, None), cast(Any, None))}
+    models: Mapping[str, ServedModel] = {"m": ServedModel(config, cast(Any, None), cast(Any, None), 0)}
     return Router(lambda: RegistrySnapshot.from_rows(rows), models)
 
 
