@@ -1,10 +1,11 @@
 """A request answered in one piece: started, read to its end, put into the shape of its API. Knows no HTTP."""
 
+import asyncio
 import contextlib
 from typing import Any
 
 from serve.answers.events import Format
-from serve.answers.shared import collect, usage
+from serve.answers.shared import collect, takes_long, usage
 from serve.conductor import Performance
 from serve.generation import merged, start_all
 from serve.responder import Responder, Turn
@@ -16,7 +17,10 @@ async def whole(performance: Performance[Format]) -> dict[str, Any]:
     await start_all(generations)
     async with contextlib.aclosing(merged(generations)) as made:
         pieces = [piece async for piece in made]
-    return performance.format.whole(collect(pieces, performance.choices), usage(generations))
+    choices = collect(pieces, performance.choices)
+    if takes_long(pieces):
+        return await asyncio.to_thread(performance.format.whole, choices, usage(generations))
+    return performance.format.whole(choices, usage(generations))
 
 
 async def whole_turn(responder: Responder, turn: Turn) -> dict[str, Any]:

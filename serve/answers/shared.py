@@ -7,6 +7,8 @@ from typing import Any
 from serve.choice import Piece
 from serve.generation import Generation
 
+MANY_LOGPROBS = 1_000
+
 
 @dataclass(frozen=True, slots=True)
 class Head:
@@ -52,6 +54,11 @@ def usage(generations: Iterable[Generation]) -> dict[str, Any]:
         "total_tokens": prompt_tokens + completion_tokens,
         "prompt_tokens_details": {"cached_tokens": sum(tally.cached_tokens for tally in firsts)},
     }
+
+
+def takes_long(pieces: Iterable[Piece]) -> bool:
+    """Whether they have so many log probabilities to show that the other streams should not wait for it."""
+    return sum(len(piece.logprobs) + len(piece.prompt_logprobs or ()) for piece in pieces) > MANY_LOGPROBS
 
 
 @dataclass(slots=True)

@@ -115,7 +115,7 @@ def _read_logprobs(entries: list[Any] | None) -> tuple[TokenLogprob, ...] | None
 
 def _read_logprob(entry: list[Any]) -> TokenLogprob:
     token_id, logprob, top, rank = entry
-    return TokenLogprob(token_id, logprob, tuple((other, value) for other, value in top), rank)
+    return TokenLogprob(token_id, logprob, tuple(map(tuple, top)), rank)
 
 
 def describe(error: Exception) -> list[Any]:

@@ -1,5 +1,6 @@
 """POST /v1/chat/completions and /v1/completions: one body, one answer, whole or streamed."""
 
+import asyncio
 import contextlib
 from collections.abc import AsyncGenerator
 
@@ -12,7 +13,7 @@ from serve import sse
 from serve.answers.events import Events, Format
 from serve.answers.schema_chat import ChatCompletion, ChatCompletionChunk
 from serve.answers.schema_text import Completion, CompletionChunk
-from serve.answers.shared import usage
+from serve.answers.shared import takes_long, usage
 from serve.caller import read_caller
 from serve.conductor import Performance
 from serve.gateway import Gateway
@@ -90,7 +91,8 @@ async def _events(performance: Performance[Format], metrics: Metrics) -> AsyncGe
             if part := events.opening(performance.choices):
                 yield part
             async for piece in pieces:
-                if part := events.of(piece):
+                long = piece.prompt_logprobs is not None and takes_long([piece])
+                if part := await asyncio.to_thread(events.of, piece) if long else events.of(piece):
                     yield part
             yield events.closing() + sse.DONE
         except Exception as error:  # the status line has gone out: an event is the only way left to say it

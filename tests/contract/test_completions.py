@@ -6,6 +6,7 @@ import openai
 import pytest
 
 from engine.fake_runner import expected, prompt_score, state_after
+from serve.answers import shared
 from tests.contract.conftest import VOCABULARY
 
 PROMPT = "tell me"
@@ -206,3 +207,17 @@ def test_the_usage_so_far_can_be_had_in_every_chunk(served: Any) -> None:
     assert chunks[-1].choices == []
     assert counts[-1] == counts[-2] == ask(served, n=2)["usage"]["completion_tokens"]
     assert {chunk.usage.prompt_tokens for chunk in chunks} == {len(PROMPT)}
+
+
+def test_long_prompts_are_scored_beside_the_other_streams(
+    served: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared, "MANY_LOGPROBS", 100)
+    prompts = ["z" * 400 + str(number) for number in range(4)]
+    answer = ask(served, prompt=prompts, echo=True, logprobs=2, max_tokens=1)
+    for prompt, choice in zip(prompts, answer["choices"], strict=True):
+        shown = choice["logprobs"]
+        assert "".join(shown["tokens"]) == choice["text"]
+        assert shown["token_logprobs"][1:-1] == [item.logprob for item in scores(served, prompt, 2)]
+    parts = streamed(served, prompt=prompts[0], echo=True, logprobs=2, max_tokens=1)[0]
+    assert parts["logprobs"][0]["tokens"] == answer["choices"][0]["logprobs"]["tokens"]
