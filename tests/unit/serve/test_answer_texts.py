@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from engine.records import RequestStats, TokenEvent, TokenLogprob
 from engine.token_text import TextStream
+from serve.answers.assistant import Assistant
 from serve.answers.chat import ChatFormat
 from serve.answers.events import Events, Format
 from serve.answers.shared import Head, collect
@@ -20,6 +21,7 @@ from serve.answers.text import TextFormat
 from serve.choice import Choice, Piece, Reading
 from serve.metrics import Meter
 from serve.order import Prompt
+from serve.parsing.plain import PlainParser
 from serve.record.keeper import Entry
 
 HEAD = Head("id", 7, "m", "b-a")
@@ -96,7 +98,8 @@ def first_stop(text: str, stops: Sequence[str]) -> tuple[int, str] | None:
 
 def shapes(tokenizer: Sliced, shown: Shown) -> list[Format]:
     prompt = Prompt((), (), "so ")
-    return [ChatFormat(HEAD, tokenizer, shown), TextFormat(HEAD, tokenizer, shown, [prompt], 1)]
+    chat = ChatFormat(HEAD, tokenizer, Assistant(PlainParser), shown)
+    return [chat, TextFormat(HEAD, tokenizer, shown, [prompt], 1)]
 
 
 def chunks(data: bytes) -> list[dict[str, Any]]:
