@@ -1,12 +1,12 @@
 """The messages of a conversation: what a client may send, and how a chat template reads it."""
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
-from serve.protocol.body import Body, Misfit
+from serve.errors import InvalidBody
+from serve.protocol.body import Body, Misfit, read_json
 from serve.protocol.sampling import Name
 
 Role = Literal["system", "developer", "user", "assistant", "tool"]
@@ -34,14 +34,11 @@ class CalledFunction(Body):
     @classmethod
     def _from_json(cls, value: object) -> object:
         if not isinstance(value, str):
-            raise ValueError("expected a text with a JSON object")
+            raise ValueError("expected a JSON object as a text")
         try:
-            read = json.loads(value or "{}")
-        except (ValueError, RecursionError) as error:
-            raise ValueError(f"expected a text with a JSON object: {error}") from error
-        if not isinstance(read, dict):
-            raise ValueError("expected a text with a JSON object")
-        return read
+            return read_json((value or "{}").encode())
+        except (InvalidBody, UnicodeEncodeError) as error:
+            raise ValueError("expected a JSON object as a text") from error
 
 
 class ToolCall(Body):

@@ -78,12 +78,24 @@ def test_a_part_that_is_no_text_is_named() -> None:
     assert "part 1 has type 'image_url'" in str(refused({"role": "user", "content": parts}))
 
 
-@pytest.mark.parametrize("arguments", ['{"city": ', "[1]", "5", {"city": "Rome"}, "[" * 100_000])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        '{"city": ',
+        "[1]",
+        "5",
+        {"city": "Rome"},
+        "[" * 100_000,
+        '{"a": NaN}',
+        '{"a": "\\ud800"}',
+        '{"a": ' + "[" * 200 + "]" * 200 + "}",
+    ],
+)
 def test_arguments_of_earlier_calls_are_json_objects(arguments: Any) -> None:
     call = CALL | {"function": {"name": "f", "arguments": arguments}}
     error = refused({"role": "assistant", "tool_calls": [call]})
     assert error.param == "messages[0].tool_calls[0].function.arguments"
-    assert "expected a text with a JSON object" in str(error)
+    assert "expected a JSON object as a text" in str(error)
 
 
 def test_tools_are_given_to_the_template_with_their_parameters() -> None:
@@ -111,13 +123,6 @@ def test_the_choice_says_what_is_demanded() -> None:
     assert body(tool_choice="none").talk.tools == ()
 
 
-def deep(levels: int) -> dict[str, Any]:
-    schema: dict[str, Any] = {"type": "string"}
-    for _ in range(levels):
-        schema = {"items": schema}
-    return schema
-
-
 def function(**fields: Any) -> list[Any]:
     return [{"type": "function", "function": {"name": "f", **fields}}]
 
@@ -132,7 +137,6 @@ def function(**fields: Any) -> list[Any]:
         ({"tools": function(name="")}, "tools[0].function.name"),
         ({"tools": function(parameters="x")}, "tools[0].function.parameters"),
         ({"tools": function(parameters={"type": "string"})}, "tools[0].function.parameters"),
-        ({"tools": function(parameters=deep(40))}, "tools[0].function.parameters"),
         ({"tools": function(parameters={"description": "x" * (200 << 10)})}, "tools[0].function.parameters"),
         ({"tools": function(parameters={"$ref": "http://example"})}, "tools[0].function.parameters"),
         ({"tools": function(returns={})}, "tools[0].function.returns"),
