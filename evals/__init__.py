@@ -6,22 +6,25 @@ A suite is data (suites/<name>/suite.toml + cases.jsonl); a task is one file und
 knows where a model runs, what an adapter is, or how results are stored.
 """
 
-from evals.completer import Completer, Completion, Message, OpenAICompleter
+from evals.batch_completer import BatchCompleter
+from evals.completer import Completer, Completion, Conversation, Done, Message
 from evals.errors import CompletionFailed, EvalError, SuiteError, UnknownTask
 from evals.runner import CaseResult, MetricResult, SuiteResult, run_suite
 from evals.suite import Case, MetricSpec, Suite, load_suite, suite_names
 
 __all__ = [
+    "BatchCompleter",
     "Case",
     "CaseResult",
     "Completer",
     "Completion",
     "CompletionFailed",
+    "Conversation",
+    "Done",
     "EvalError",
     "Message",
     "MetricResult",
     "MetricSpec",
-    "OpenAICompleter",
     "Suite",
     "SuiteError",
     "SuiteResult",

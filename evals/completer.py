@@ -1,19 +1,12 @@
-"""A Completer answers a conversation; OpenAICompleter does it through any OpenAI-compatible endpoint.
-
-It does not know suites, tasks or scores. One client is shared by all threads of a run; the openai client
-is safe to share between threads.
-"""
+"""A Completer answers conversations, all that there are at once. It does not know suites, tasks or scores."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypedDict, cast
+from typing import Protocol, TypedDict
 
 from evals.errors import CompletionFailed
-
-if TYPE_CHECKING:
-    from openai.types.chat import ChatCompletionMessageParam
 
 
 class Message(TypedDict):
@@ -21,6 +14,11 @@ class Message(TypedDict):
 
     role: str
     content: str
+
+
+Conversation = Sequence[Message]
+Done = Callable[[int], None]
+"""Called with the number of conversations that are done, on the caller's thread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,59 +33,15 @@ class Completion:
 
 
 class Completer(Protocol):
-    """Anything that can answer; raises CompletionFailed when it cannot."""
+    """Anything that can answer."""
 
     def complete(
-        self, messages: Sequence[Message], *, model: str, max_tokens: int, temperature: float
-    ) -> Completion: ...
-
-
-class OpenAICompleter:
-    """A Completer over POST /chat/completions.
-
-    `headers` go with every request: evaluation traffic says so with `x-noria-source: eval`, which keeps it
-    out of every training set. `timeout_s` bounds one try; the client tries twice more by itself.
-    """
-
-    def __init__(
         self,
-        base_url: str,
+        conversations: Sequence[Conversation],
         *,
-        api_key: str = "none",
-        headers: Mapping[str, str] | None = None,
-        timeout_s: float = 120.0,
-    ) -> None:
-        from openai import OpenAI
-
-        self._client = OpenAI(
-            base_url=base_url, api_key=api_key, default_headers=dict(headers or {}), timeout=timeout_s
-        )
-
-    def complete(
-        self, messages: Sequence[Message], *, model: str, max_tokens: int, temperature: float
-    ) -> Completion:
-        """Raises: CompletionFailed with the endpoint's own words."""
-        from openai import OpenAIError
-
-        try:
-            answer = self._client.chat.completions.create(
-                model=model,
-                messages=cast("list[ChatCompletionMessageParam]", list(messages)),
-                max_tokens=max_tokens,
-                temperature=temperature,
-            )
-        except OpenAIError as error:
-            raise CompletionFailed(f"{type(error).__name__}: {error}") from error
-        if not answer.choices:
-            raise CompletionFailed("the endpoint answered without a choice")
-        choice = answer.choices[0]
-        return Completion(
-            text=choice.message.content or "",
-            finish_reason=choice.finish_reason,
-            completion_tokens=answer.usage.completion_tokens if answer.usage else 0,
-            served_by=answer.system_fingerprint,
-        )
-
-    def close(self) -> None:
-        """Close the connections."""
-        self._client.close()
+        model: str,
+        max_tokens: int,
+        temperature: float,
+        done: Done,
+    ) -> list[Completion | CompletionFailed]:
+        """The answer to each in its place, or why there is none."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 
 from evals.completer import Completer, Completion
@@ -19,7 +18,7 @@ from evals.tasks import get_task
 from evals.tasks.base import Task
 
 Progress = Callable[[int, int], None]
-"""Called with (cases done, cases in all) after each case, on the caller's thread."""
+"""Called with (cases done, cases in all) as they are done, on the caller's thread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +70,9 @@ def run_suite(
     completer: Completer,
     model: str,
     *,
-    concurrency: int = 16,
     progress: Progress | None = None,
 ) -> SuiteResult:
-    """Ask every case of `suite` to `model`, `concurrency` at a time. Case order does not depend on timing.
+    """Ask every case of `suite` to `model`, all at once. Case order does not depend on timing.
 
     Raises: UnknownTask; SuiteError when a declared metric belongs to none of the suite's tasks.
     """
@@ -83,15 +81,20 @@ def run_suite(
     missing = [metric.name for metric in suite.metrics if metric.name not in kinds]
     if missing:
         raise SuiteError(f"suite {suite.name!r} declares {missing}, its tasks measure {sorted(kinds)}")
-    done: dict[str, CaseResult] = {}
-    with ThreadPoolExecutor(max_workers=max(1, concurrency), thread_name_prefix="eval") as pool:
-        futures = [pool.submit(_run_case, suite, case, tasks, completer, model) for case in suite.cases]
-        for future in as_completed(futures):
-            result = future.result()
-            done[result.case_id] = result
-            if progress is not None:
-                progress(len(done), len(suite.cases))
-    cases = tuple(done[case.id] for case in suite.cases)
+
+    def done(count: int) -> None:
+        if progress is not None:
+            progress(count, len(suite.cases))
+
+    answers = completer.complete(
+        [case.messages for case in suite.cases],
+        model=model,
+        max_tokens=suite.max_tokens,
+        temperature=suite.temperature,
+        done=done,
+    )
+    done(len(answers))
+    cases = tuple(_scored(case, answer, tasks) for case, answer in zip(suite.cases, answers, strict=True))
     metrics = tuple(_reduce(metric.name, kinds[metric.name], cases) for metric in suite.metrics)
     return SuiteResult(suite.name, suite.hash, model, metrics, cases, _void(suite, metrics))
 
@@ -101,21 +104,15 @@ def _void(suite: Suite, metrics: tuple[MetricResult, ...]) -> tuple[str, ...]:
     return tuple(m.name for m in metrics if m.n == 0 or m.unscored > limits[m.name] * (m.n + m.unscored))
 
 
-def _run_case(
-    suite: Suite, case: Case, tasks: tuple[Task, ...], completer: Completer, model: str
-) -> CaseResult:
+def _scored(case: Case, answer: Completion | CompletionFailed, tasks: tuple[Task, ...]) -> CaseResult:
     relevant = [task for task in tasks if task.applies(case)]
-    try:
-        completion = completer.complete(
-            case.messages, model=model, max_tokens=suite.max_tokens, temperature=suite.temperature
-        )
-    except CompletionFailed as error:
+    if isinstance(answer, CompletionFailed):
         unscored: dict[str, float | None] = {name: None for task in relevant for name in task.metrics}
-        return CaseResult(case.id, None, unscored, str(error))
+        return CaseResult(case.id, None, unscored, str(answer))
     scores: dict[str, float | None] = {}
     for task in relevant:
-        scores.update(task.score(case, completion))
-    return CaseResult(case.id, completion, scores)
+        scores.update(task.score(case, answer))
+    return CaseResult(case.id, answer, scores)
 
 
 def _reduce(name: str, kind: str, cases: tuple[CaseResult, ...]) -> MetricResult:

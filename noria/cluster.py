@@ -83,6 +83,7 @@ def app_config(settings: Settings, url: str, folders: Mapping[str, Path]) -> App
         keep_responses_days=settings.database.keep_responses_days,
         max_file_bytes=settings.server.max_file_bytes,
         batch_lines=settings.server.batch_lines,
+        batch_lines_beside=settings.server.batch_lines_beside,
     )
 
 

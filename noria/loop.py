@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from db import datasets, registry
 from db.canonical import prompt_hash
 from db.database import Database
-from evals import OpenAICompleter, SuiteResult, load_suite, suite_names
+from evals import BatchCompleter, SuiteResult, load_suite, suite_names
 from lora.store import open_store
 from noria import console
 from noria.errors import NoriaError
@@ -109,9 +109,9 @@ def training_bar() -> Iterator[_TrainingBar]:
 
 
 @contextmanager
-def completer(url: str, settings: Settings) -> Iterator[OpenAICompleter]:
-    """A client of the served endpoint whose requests are marked as evaluation: they never train."""
-    client = OpenAICompleter(
+def completer(url: str, settings: Settings) -> Iterator[BatchCompleter]:
+    """A client of the served endpoint whose batches are marked as evaluation: they never train."""
+    client = BatchCompleter(
         url, api_key=settings.server.admin_key or "none", headers={"x-noria-source": "eval"}
     )
     try:
@@ -121,7 +121,7 @@ def completer(url: str, settings: Settings) -> Iterator[OpenAICompleter]:
 
 
 def evaluate_adapter(
-    db: Database, client: OpenAICompleter, adapter_id: str, suites: Sequence[str] | None = None
+    db: Database, client: BatchCompleter, adapter_id: str, suites: Sequence[str] | None = None
 ) -> dict[str, SuiteResult]:
     """Run `suites` (all by default) against an adapter by its own id and record the results."""
     row = registry.adapter(db, adapter_id)
@@ -130,14 +130,14 @@ def evaluate_adapter(
 
 
 def evaluate_base(
-    db: Database, client: OpenAICompleter, base: BaseModel, suites: Sequence[str] | None = None
+    db: Database, client: BatchCompleter, base: BaseModel, suites: Sequence[str] | None = None
 ) -> dict[str, SuiteResult]:
     """Run `suites` (all by default) against a base model and record the results."""
     return _evaluate(db, client, Subject(digest="base", model=base.name, base_digest=base.digest), suites)
 
 
 def _evaluate(
-    db: Database, client: OpenAICompleter, subject: Subject, suites: Sequence[str] | None
+    db: Database, client: BatchCompleter, subject: Subject, suites: Sequence[str] | None
 ) -> dict[str, SuiteResult]:
     with Progress(
         TextColumn("  {task.description}"), BarColumn(), MofNCompleteColumn(), console=console.out

@@ -71,7 +71,9 @@ class ServerSettings(_Section):
     max_file_bytes: Bytes = 200 << 20
     """Of one file that a client uploads."""
     batch_lines: int = Field(default=16, ge=1, le=1024)
-    """Requests of batches that one gateway has under way at once, behind interactive ones."""
+    """Requests of batches that one gateway has under way at once while nobody else asks."""
+    batch_lines_beside: int = Field(default=1, ge=1, le=1024)
+    """Above so many none begins while the gateway has interactive requests."""
     keep_alive_s: float = Field(default=15.0, gt=0)
     """After how much silence a stream sends a comment, so that proxies on the way keep it open."""
 

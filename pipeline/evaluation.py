@@ -35,7 +35,6 @@ def evaluate(
     subject: Subject,
     suites: Sequence[str | Suite],
     *,
-    concurrency: int = 16,
     progress: Progress | None = None,
 ) -> dict[str, SuiteResult]:
     """Run each suite, register its version and rules, and store results and cases as a new attempt.
@@ -47,7 +46,7 @@ def evaluate(
     for item in suites:
         suite = load_suite(item) if isinstance(item, str) else item
         show = None if progress is None else _bound(progress, suite.name)
-        result = run_suite(suite, completer, subject.model, concurrency=concurrency, progress=show)
+        result = run_suite(suite, completer, subject.model, progress=show)
         _require_valid(suite, result)
         _require_subject(subject, result)
         rows.register_suite(db, suite.name, suite.hash, len(suite.cases), _metrics(suite))

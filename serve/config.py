@@ -65,7 +65,8 @@ class AppConfig:
     keep_responses_days: how long answers of the Responses API are kept.
     max_body_bytes, max_file_bytes, spool_bytes: upper bounds in bytes. adapter_disk_bytes: the same, of local
         copies of adapters; those unused for longest are removed.
-    batch_lines: requests of batches that one gateway has under way at once.
+    batch_lines: requests of batches that one gateway has under way at once; batch_lines_beside: above so many
+        none begins while it has interactive ones.
     keep_alive_s: after how much silence a stream sends a comment, in seconds.
     drain_s: how long a stopping gateway or replica lets its streams finish, in seconds.
     """
@@ -85,6 +86,7 @@ class AppConfig:
     max_body_bytes: int = 4 << 20
     max_file_bytes: int = 200 << 20
     batch_lines: int = 16
+    batch_lines_beside: int = 1
     spool_bytes: int = 1 << 30
     adapter_disk_bytes: int = 32 << 30
     keep_responses_days: int = 30

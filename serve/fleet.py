@@ -86,6 +86,10 @@ class Fleet:
             chosen.expected.add(digest)
         return chosen
 
+    def ahead_of(self, priority: int) -> int:
+        """Requests of this gateway under way whose priority comes before this one."""
+        return sum(member.link.ahead_of(priority) for member in self.members())
+
     async def call_all(self, base_model: str, method: str, *args: Any) -> dict[str, Any]:
         """Call a control method on every replica of a base model; once all have ended, raise a failure.
 

@@ -29,6 +29,7 @@ from serve.auth import Doorkeeper
 from serve.batches.answerer import Answerer
 from serve.batches.cleaning import Cleaning
 from serve.batches.desk import Desk
+from serve.batches.places import Places
 from serve.batches.run import Tools
 from serve.candidate import CandidateReader
 from serve.conductor import Conductor
@@ -40,6 +41,7 @@ from serve.gathered_metrics import Health
 from serve.kept_responses import KeptResponses
 from serve.listing import Listing
 from serve.metrics import Metrics, ServedAdapters
+from serve.order import BACKGROUND
 from serve.pins import Pins
 from serve.prompts import Prompts
 from serve.record import Recorder, SpoolWriter
@@ -115,8 +117,11 @@ class Gateway:
             objects,
             self._objects,
             Answerer(self.conductor, self.responder),
-            asyncio.Semaphore(config.batch_lines),
-            config.batch_lines,
+            Places(
+                config.batch_lines,
+                config.batch_lines_beside,
+                lambda: self.fleet.ahead_of(BACKGROUND) > 0,
+            ),
             config.max_body_bytes,
         )
         self.desk = Desk(self.database, tools)

@@ -20,6 +20,7 @@ from serve.batches.answerer import Answerer
 from serve.batches.ending import finish
 from serve.batches.lines import Checked, Line, Problem, check_lines, read_line
 from serve.batches.parts import PartWriter
+from serve.batches.places import Places
 from serve.caller import Caller
 from serve.files import key_of
 from serve.ids import uuid7
@@ -29,14 +30,13 @@ _GONE = "the input file cannot be read: it was removed, has expired or is damage
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """What all batches of a gateway share. slots: places for requests under way, `lines` of them."""
+    """What all batches of a gateway share."""
 
     database: Database
     objects: ObjectStore
     threads: BackgroundThreads
     answerer: Answerer
-    slots: asyncio.Semaphore
-    lines: int
+    places: Places
     max_line_bytes: int
 
 
@@ -99,7 +99,7 @@ class BatchRun:
         if left_s <= 0:
             return "expired"
         source = iter(lines)
-        work = asyncio.gather(*(self._work(source, file, writer) for _ in range(self._tools.lines)))
+        work = asyncio.gather(*(self._work(source, file, writer) for _ in range(self._tools.places.most)))
         stopped = asyncio.ensure_future(self._stopped.wait())
         both: set[asyncio.Future[Any]] = {work, stopped}
         try:
@@ -115,7 +115,7 @@ class BatchRun:
     async def _work(self, source: Iterator[Line], file: IO[bytes], writer: PartWriter) -> None:
         for line in source:
             await writer.room()
-            async with self._tools.slots:
+            async with self._tools.places.one():
                 request = read_line(file, line)
                 outcome = await self._tools.answerer.answer(line, request, self._caller)
             writer.add(outcome)

@@ -20,10 +20,11 @@ CONNECT_S = 5.0
 class TokenStream:
     """The events of one request, those of each of its choices in order."""
 
-    def __init__(self, link: "ReplicaLink", request_id: str, choices: int) -> None:
+    def __init__(self, link: "ReplicaLink", request: Request) -> None:
+        self.priority = request.priority
         self._link = link
-        self._request_id = request_id
-        self._left = choices
+        self._request_id = request.id
+        self._left = request.sampling.n
         self._events: list[TokenEvent] = []
         self._error: Exception | None = None
         self._ended = False
@@ -99,6 +100,10 @@ class ReplicaLink(Peer):
         """Requests and calls of this gateway that the replica works on."""
         return len(self._streams) + len(self._calls)
 
+    def ahead_of(self, priority: int) -> int:
+        """Those of them whose priority comes before this one."""
+        return sum(stream.priority < priority for stream in self._streams.values())
+
     @property
     def alive(self) -> bool:
         """Whether the connection stands."""
@@ -111,7 +116,7 @@ class ReplicaLink(Peer):
         """
         if not self.alive:
             raise ReplicaLost
-        stream = TokenStream(self, request.id, request.sampling.n)
+        stream = TokenStream(self, request)
         self._streams[request.id] = stream
         self.send(wire.request_message(request, force))
         return stream

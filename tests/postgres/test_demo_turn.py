@@ -20,9 +20,10 @@ from typing import Any
 
 import pytest
 import uvicorn
-from fastapi import FastAPI, Request
+from fastapi import APIRouter, FastAPI, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 from rich.console import Console
+from starlette.datastructures import UploadFile
 
 from db import feedback, registry, requests, runs
 from db.database import Database
@@ -67,6 +68,7 @@ class Gateway:
         self.app.add_api_route("/v1/models", self.models)
         self.app.add_api_route("/v1/chat/completions", self.chat, methods=["POST"])
         self.app.add_api_route("/v1/feedback", self.feedback, methods=["POST"], status_code=202)
+        self.app.include_router(Batches(self).routes)
 
     def snapshot(self) -> RegistrySnapshot:
         return RegistrySnapshot.from_rows(registry.snapshot(self.db))
@@ -77,7 +79,9 @@ class Gateway:
         return {"object": "list", "data": [{"id": name, "object": "model"} for name in names]}
 
     async def chat(self, request: Request) -> Response:
-        body = await request.json()
+        return self.answer(await request.json(), request)
+
+    def answer(self, body: dict[str, Any], request: Request) -> Response:
         started = datetime.now(UTC)
         now = self.snapshot()
         target = now.resolve(body["model"])
@@ -132,6 +136,58 @@ class Gateway:
         )  # fmt: skip
         feedback.insert_batch(self.db, [record])
         return {"id": id}
+
+
+class Batches:
+    """Files and batches of the gateway: a batch is answered while it is created."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self.gateway = gateway
+        self.files: dict[str, bytes] = {}
+        self.batches: dict[str, dict[str, Any]] = {}
+        self.routes = APIRouter()
+        self.routes.add_api_route("/v1/files", self.upload, methods=["POST"])
+        self.routes.add_api_route("/v1/files/{id}/content", self.content)
+        self.routes.add_api_route("/v1/files/{id}", self.delete, methods=["DELETE"])
+        self.routes.add_api_route("/v1/batches", self.create, methods=["POST"])
+        self.routes.add_api_route("/v1/batches/{id}", self.show)
+
+    async def upload(self, request: Request) -> dict[str, Any]:
+        async with request.form() as form:
+            file = form["file"]
+            assert isinstance(file, UploadFile)
+            return self.keep(await file.read())
+
+    def keep(self, content: bytes) -> dict[str, Any]:
+        id = f"file-{self.gateway.new_id()}"
+        self.files[id] = content
+        return {"id": id, "object": "file"}
+
+    def content(self, id: str) -> Response:
+        return Response(self.files[id])
+
+    def delete(self, id: str) -> dict[str, Any]:
+        del self.files[id]
+        return {"id": id, "object": "file", "deleted": True}
+
+    async def create(self, request: Request) -> dict[str, Any]:
+        lines = [
+            json.loads(line) for line in self.files[(await request.json())["input_file_id"]].splitlines()
+        ]
+        answers = []
+        for line in lines:
+            body = json.loads(bytes(self.gateway.answer(line["body"], request).body))
+            response = {"status_code": 200, "request_id": "r", "body": body}
+            answers.append(json.dumps({"custom_id": line["custom_id"], "response": response}))
+        id, count = f"batch_{self.gateway.new_id()}", len(lines)
+        output = self.keep("\n".join(answers).encode())["id"]
+        counts = {"total": count, "completed": count, "failed": 0}
+        self.batches[id] = {"id": id, "object": "batch", "status": "completed", "output_file_id": output}
+        self.batches[id] |= {"request_counts": counts}
+        return self.batches[id] | {"status": "validating"}
+
+    def show(self, id: str) -> dict[str, Any]:
+        return self.batches[id]
 
 
 def _whole(id: str, text: str, finish: str, mark: str) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from db.canonical import prompt_hash
 from db.database import Database
 from db.errors import EmptySnapshot
 from db.rows import FreezeParams
-from evals import Case, Completion, CompletionFailed, Message, MetricSpec, Suite
+from evals import Case, Completion, CompletionFailed, Conversation, Done, MetricSpec, Suite
 from pipeline.dataset import freeze
 from pipeline.errors import EvaluationVoid, WrongSubject
 from pipeline.evaluation import Subject, evaluate
@@ -27,11 +27,19 @@ class Model:
         self.stops, self.fails, self.served_by = stops, fails, served_by
 
     def complete(
-        self, messages: Sequence[Message], *, model: str, max_tokens: int, temperature: float
-    ) -> Completion:
-        number = int(messages[-1]["content"])
+        self,
+        conversations: Sequence[Conversation],
+        *,
+        model: str,
+        max_tokens: int,
+        temperature: float,
+        done: Done,
+    ) -> list[Completion | CompletionFailed]:
+        return [self.answer(int(messages[-1]["content"])) for messages in conversations]
+
+    def answer(self, number: int) -> Completion | CompletionFailed:
         if number >= 40 - self.fails:
-            raise CompletionFailed("no replica")
+            return CompletionFailed("no replica")
         return Completion("An answer.", "stop" if number < self.stops else "length", 3, self.served_by)
 
 

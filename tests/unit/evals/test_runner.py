@@ -4,7 +4,17 @@ from collections.abc import Sequence
 
 import pytest
 
-from evals import Case, Completion, CompletionFailed, Message, MetricSpec, Suite, SuiteError, run_suite
+from evals import (
+    Case,
+    Completion,
+    CompletionFailed,
+    Conversation,
+    Done,
+    MetricSpec,
+    Suite,
+    SuiteError,
+    run_suite,
+)
 
 ENGLISH = "It is on the other side of the river."
 
@@ -17,14 +27,21 @@ class Scripted:
         self.asked: list[tuple[str, str, int, float]] = []
 
     def complete(
-        self, messages: Sequence[Message], *, model: str, max_tokens: int, temperature: float
-    ) -> Completion:
-        prompt = messages[-1]["content"]
-        self.asked.append((prompt, model, max_tokens, temperature))
-        answer = self.answers[prompt]
-        if answer is None:
-            raise CompletionFailed("503: no replica")
-        return answer
+        self,
+        conversations: Sequence[Conversation],
+        *,
+        model: str,
+        max_tokens: int,
+        temperature: float,
+        done: Done,
+    ) -> list[Completion | CompletionFailed]:
+        made: list[Completion | CompletionFailed] = []
+        for number, messages in enumerate(conversations, start=1):
+            prompt = messages[-1]["content"]
+            self.asked.append((prompt, model, max_tokens, temperature))
+            made.append(self.answers[prompt] or CompletionFailed("503: no replica"))
+            done(number)
+        return made
 
 
 def suite(
@@ -43,12 +60,11 @@ def test_every_case_is_asked_as_the_suite_says_and_kept_in_order() -> None:
         suite(prompts, ("stops",), ("stops",)),
         completer,
         "some-model",
-        concurrency=4,
         progress=lambda done, total: seen.append((done, total)),
     )
     assert [case.case_id for case in result.cases] == prompts
-    assert sorted(completer.asked) == sorted((prompt, "some-model", 16, 0.0) for prompt in prompts)
-    assert seen == [(number, 20) for number in range(1, 21)]
+    assert completer.asked == [(prompt, "some-model", 16, 0.0) for prompt in prompts]
+    assert seen == [*((number, 20) for number in range(1, 21)), (20, 20)]
     assert result.metric("stops").value == 1.0
     assert result.void == ()
 
