@@ -116,7 +116,7 @@ class Gateway:
             self.database,
             objects,
             self._objects,
-            Answerer(self.conductor, self.responder),
+            Answerer(self.conductor, self.responder, self.vectors),
             Places(
                 config.batch_lines,
                 config.batch_lines_beside,

@@ -1,11 +1,13 @@
 """One line of a batch: the way of an HTTP request from its body on, again where the platform was busy."""
 
 import asyncio
+import json
 import logging
 import random
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
+from serve.answers.embeddings import written
 from serve.batches.lines import Line
 from serve.batches.outcome import Outcome, answered, refused
 from serve.caller import Caller
@@ -14,8 +16,10 @@ from serve.errors import ErrorAnswer, InvalidField, ReplicaLost, answer_for
 from serve.protocol.batches import BatchEndpoint, BatchLine
 from serve.protocol.chat import parse_chat
 from serve.protocol.completions import parse_completion
+from serve.protocol.embeddings import parse_embeddings
 from serve.protocol.responses import parse_response
 from serve.responder import Responder
+from serve.vectors import VectorMaker, Wish
 from serve.whole import whole, whole_turn
 
 FIRST_WAIT_S = 0.25
@@ -32,13 +36,15 @@ logger = logging.getLogger(__name__)
 class Answerer:
     """Answers lines of every endpoint that a batch may have."""
 
-    def __init__(self, conductor: Conductor, responder: Responder) -> None:
+    def __init__(self, conductor: Conductor, responder: Responder, vectors: VectorMaker) -> None:
         self._conductor = conductor
         self._responder = responder
+        self._vectors = vectors
         self._work: dict[BatchEndpoint, Work] = {
             "/v1/chat/completions": self._chat,
             "/v1/completions": self._complete,
             "/v1/responses": self._respond,
+            "/v1/embeddings": self._embed,
         }
 
     async def answer(self, line: Line, request: BatchLine, new_caller: Callable[[], Caller]) -> Outcome:
@@ -69,6 +75,14 @@ class Answerer:
     async def _respond(self, body: Mapping[str, Any], caller: Caller) -> Answer:
         turn = await self._responder.turn(parse_response(_unstreamed(body)), caller)
         return await whole_turn(self._responder, turn)
+
+    async def _embed(self, body: Mapping[str, Any], caller: Caller) -> Answer:
+        parsed = parse_embeddings(body)
+        vectors = await self._vectors.make(
+            Wish("embeddings", parsed, {"input": parsed.input}, parsed.dimensions), caller
+        )
+        made = await asyncio.to_thread(lambda: json.loads(b"".join(written(parsed, caller.id, vectors))))
+        return dict(made)
 
 
 def _unstreamed(body: Mapping[str, Any]) -> Mapping[str, Any]:

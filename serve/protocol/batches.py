@@ -8,7 +8,7 @@ from pydantic import ConfigDict, Field, StringConstraints
 from serve.protocol.body import Body, parse
 from serve.protocol.files import ExpiresAfter, FileId
 
-BatchEndpoint = Literal["/v1/chat/completions", "/v1/completions", "/v1/responses"]
+BatchEndpoint = Literal["/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/embeddings"]
 MetadataKey = Annotated[str, StringConstraints(max_length=64)]
 MetadataValue = Annotated[str, StringConstraints(max_length=512)]
 

@@ -1,19 +1,17 @@
 """POST /v1/embeddings: texts to vectors, as OpenAI answers it."""
 
 import asyncio
-import json
-from base64 import b64encode
-from collections.abc import Iterator
 
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from serve.answers.embeddings import written
 from serve.answers.schema_embeddings import EmbeddingList
 from serve.caller import read_caller
 from serve.gateway import Gateway
 from serve.protocol.embeddings import EmbeddingBody, parse_embeddings
-from serve.vectors import Vectors, Wish
+from serve.vectors import Wish
 from serve.web.body import read_object, while_connected
 from serve.web.described import JSON, VECTORS, WHO, Description
 
@@ -39,20 +37,7 @@ def router(gateway: Gateway) -> APIRouter:
         wish = Wish("embeddings", body, {"input": body.input}, body.dimensions)
         vectors = await while_connected(request, gateway.vectors.make(wish, caller))
         # Many numbers take long to write: on a thread the streams of others go on meanwhile.
-        content = await asyncio.to_thread(lambda: b"".join(_written(body, caller.id, vectors)))
+        content = await asyncio.to_thread(lambda: b"".join(written(body, caller.id, vectors)))
         return Response(content, media_type=JSON, headers=vectors.headers)
 
     return routes
-
-
-def _written(body: EmbeddingBody, request_id: str, vectors: Vectors) -> Iterator[bytes]:
-    """The answer's JSON, one vector at a time."""
-    head = {"id": f"embd-{request_id}", "object": "list", "model": body.model, "usage": vectors.usage()}
-    yield json.dumps(head).encode()[:-1] + b', "data": ['
-    for place in range(len(vectors)):
-        told: object = vectors.row(place).tolist()
-        if body.encoding_format == "base64":
-            told = b64encode(vectors.packed(place)).decode()
-        item = {"object": "embedding", "index": place, "embedding": told}
-        yield (b", " if place else b"") + json.dumps(item).encode()
-    yield b"]}"

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 import threading
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 import httpx
 import numpy as np
@@ -22,7 +23,8 @@ from tests.contract.embedding_platform import DIM, LONGEST, NAME, WRITER, Platfo
 
 TEXTS = ["the dog runs away", "a big red house", "sky"]
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}
-EMBED, SCORE = "/v1/embeddings", "/v1/score"
+EMBED: Final = "/v1/embeddings"
+SCORE: Final = "/v1/score"
 
 
 @pytest.fixture(scope="module")
@@ -303,3 +305,20 @@ async def test_many_at_once_from_the_async_client(platform: Platform) -> None:
         answers = await asyncio.gather(*calls)
     expected = platform.embed("sea")[0].tolist()
     assert all(torch.equal(torch.tensor(a.data[0].embedding), torch.tensor(expected)) for a in answers)
+
+
+def test_a_batch_of_texts_becomes_vectors(platform: Platform) -> None:
+    line = {"custom_id": "a", "method": "POST", "url": EMBED, "body": {"model": NAME, "input": TEXTS}}
+    with platform.client as client:
+        file = client.files.create(file=("in.jsonl", json.dumps(line).encode()), purpose="batch")
+        batch = client.batches.create(input_file_id=file.id, endpoint=EMBED, completion_window="24h")
+        for _ in range(300):
+            if (batch := client.batches.retrieve(batch.id)).status == "completed":
+                break
+            time.sleep(0.05)
+        assert batch.output_file_id is not None
+        made = json.loads(client.files.content(batch.output_file_id).read())["response"]["body"]
+        alone = client.embeddings.create(model=NAME, input=TEXTS, encoding_format="float")
+    assert [item["embedding"] for item in made["data"]] == [item.embedding for item in alone.data]
+    assert batch.usage is not None
+    assert batch.usage.input_tokens == alone.usage.prompt_tokens
