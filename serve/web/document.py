@@ -27,7 +27,7 @@ _CALLER: tuple[tuple[str, Schema, str], ...] = (
     ("x-request-id", {}, "An id of the client's own, which is sent back."),
     ("x-noria-user", {}, "Whom the request is for, where the body does not say; fixes its arm of a canary."),
     ("x-noria-conversation", {}, "The conversation it belongs to, kept in the record."),
-    ("x-noria-parent", {}, "Id of the request whose answer this one makes anew."),
+    ("x-noria-parent", {"format": "uuid"}, "Id of the request whose answer this one makes anew."),
     ("x-noria-source", {"enum": ["traffic", "eval"]}, "eval keeps it out of what the loop learns from."),
 )
 _HEADERS = {
