@@ -19,7 +19,7 @@ from engine.token_mask import tokens_of
 def is_adjusted(seq: ScheduledSeq) -> bool:
     """Whether the row's logits are not those it is drawn from."""
     return bool(
-        seq.banned_ids or seq.allowed is not None or seq.sampling.logit_bias or _has_penalty(seq.sampling)
+        seq.banned_ids or seq.allowed is not None or seq.sampling.logit_bias or has_penalty(seq.sampling)
     )
 
 
@@ -35,10 +35,11 @@ def adjusted(logits: Tensor, seq: ScheduledSeq) -> Tensor:
     if seq.sampling.logit_bias:
         token_ids, values = zip(*seq.sampling.logit_bias, strict=True)
         logits[list(token_ids)] += torch.tensor(values)
-    return _penalised(logits, seq) if _has_penalty(seq.sampling) else logits
+    return _penalised(logits, seq) if has_penalty(seq.sampling) else logits
 
 
-def _has_penalty(params: SamplingParams) -> bool:
+def has_penalty(params: SamplingParams) -> bool:
+    """Whether what was said before makes tokens less or more likely."""
     return bool(params.presence_penalty or params.frequency_penalty or params.repetition_penalty != 1.0)
 
 

@@ -19,7 +19,7 @@ from engine.errors import InvalidConfig, NativeUnavailable
 from engine.modelspec import ModelSpec
 from engine.native.model import NativeModel
 from engine.ports import PreparedAdapter
-from engine.records import BlockCopy, ScheduledSeq
+from engine.records import BlockCopy, SampledRow, ScheduledSeq
 from engine.reference import ReferenceModel
 from engine.scores import Scores
 
@@ -34,6 +34,9 @@ class StepModel(Protocol):
 
     def scores(self, seqs: Sequence[ScheduledSeq]) -> Scores:
         """Write keys and values of `seqs`; scores of those that sample, in order, and of scored positions."""
+
+    def sample(self, scores: Scores, seqs: Sequence[ScheduledSeq]) -> list[SampledRow]:
+        """Tokens out of the latest scores, whose sequences `seqs` are; as engine.sampler says."""
 
     def copy_blocks(self, copies: Sequence[BlockCopy]) -> None:
         """Copy keys and values of whole blocks, one after another."""

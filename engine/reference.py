@@ -21,7 +21,8 @@ from engine.modelspec import ModelSpec
 from engine.ports import PreparedAdapter
 from engine.prompt_logprobs import most_wanted, targets
 from engine.ranking import Ranking, joined, rank
-from engine.records import BlockCopy, ScheduledSeq
+from engine.records import BlockCopy, SampledRow, ScheduledSeq
+from engine.sampler import sample
 from engine.scores import Scores, ranked
 
 
@@ -59,6 +60,10 @@ class ReferenceModel:
     def _logits(self, hidden: Tensor, adapters: AdapterBatch | None, rows: range) -> Tensor:
         own = None if adapters is None else adapters.at(torch.arange(rows.start, rows.stop))
         return self._decoder.logits(hidden[rows.start : rows.stop], own)
+
+    def sample(self, scores: Scores, seqs: Sequence[ScheduledSeq]) -> list[SampledRow]:
+        """See StepModel."""
+        return sample(scores, seqs)
 
     @torch.inference_mode()
     def copy_blocks(self, copies: Sequence[BlockCopy]) -> None:

@@ -18,7 +18,6 @@ from engine.ports import PreparedAdapter
 from engine.prompt_logprobs import with_prompts
 from engine.records import MemorySplit, SampledTokens, ScheduledSeq, SlotChange, StepPlan
 from engine.restriction import restricted
-from engine.sampler import sample
 
 logger = logging.getLogger(__name__)
 
@@ -99,7 +98,7 @@ class Runner:
             self._model.copy_blocks(plan.copies)
         scores = self._model.scores(plan.seqs)
         rows = restricted([seq for seq in plan.seqs if seq.samples])
-        drawn = rows.settle(sample(scores, rows.seqs))
+        drawn = rows.settle(self._model.sample(scores, rows.seqs))
         return SampledTokens(with_prompts(drawn, plan.seqs, scores.prompts))
 
     def logits(self, seqs: tuple[ScheduledSeq, ...]) -> torch.Tensor:

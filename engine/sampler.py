@@ -8,7 +8,7 @@ Rows that just take the likeliest token are not looked at here: the model has fo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -33,10 +33,16 @@ def sample(scores: Scores, seqs: Sequence[ScheduledSeq]) -> list[SampledRow]:
     A row whose logits are not finite, or that has no token left to choose, carries an error of its own.
     """
     tokens = list(scores.best)
-    rows = [row for row, seq in enumerate(seqs) if not _takes_best(seq) and tokens[row] >= 0]
-    for row in rows:
+    drawn = [row for row, seq in enumerate(seqs) if not takes_best(seq) and tokens[row] >= 0]
+    for row in drawn:
         tokens[row] = _chosen(scores.logits[row], seqs[row])
-    logprobs = token_logprobs(scores.logits, tokens, seqs)
+    return sampled_rows(scores, seqs, tokens, token_logprobs(scores.logits, tokens, seqs))
+
+
+def sampled_rows(
+    scores: Scores, seqs: Sequence[ScheduledSeq], tokens: Sequence[int], logprobs: Mapping[int, TokenLogprob]
+) -> list[SampledRow]:
+    """tokens: of each row, -1 where there is none. logprobs: by row, where they are asked for."""
     candidates = top_candidates(scores.logits, seqs)
     return [
         SampledRow(seq.seq_id, error="the model's logits are not finite or leave no token to choose")
@@ -46,7 +52,7 @@ def sample(scores: Scores, seqs: Sequence[ScheduledSeq]) -> list[SampledRow]:
     ]
 
 
-def _takes_best(seq: ScheduledSeq) -> bool:
+def takes_best(seq: ScheduledSeq) -> bool:
     """Whether the likeliest token is the one to take, whatever it is."""
     return seq.sampling.temperature < GREEDY_BELOW and not is_adjusted(seq)
 

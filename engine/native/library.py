@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping
-from ctypes import POINTER, c_char_p, c_float, c_int32, c_int64, c_void_p
+from ctypes import POINTER, c_char_p, c_double, c_float, c_int32, c_int64, c_void_p
 from enum import IntEnum
 from pathlib import Path
 
 from engine.errors import NativeUnavailable
 from engine.native.build import build
+from engine.sampling import MAX_LOGPROBS
 
 
 class Part(IntEnum):
@@ -77,6 +78,24 @@ class Batch(ctypes.Structure):
     )
 
 
+class DrawRow(ctypes.Structure):
+    """struct noria_draw."""
+
+    _fields_ = (
+        *((name, c_int32) for name in ("row", "token", "top_k", "top")),
+        *((name, c_float) for name in ("temperature", "top_p", "least")),
+        *((name, c_float) for name in ("repetition", "presence", "frequency")),
+        ("uniform", c_double),
+        ("allowed", c_char_p),
+        *((name, c_void_p) for name in ("banned", "bias_ids", "biases", "history")),
+        *((name, c_int32) for name in ("banned_count", "bias_count", "history_count", "prompt_count")),
+        ("logprob", c_float),
+        ("rank", c_int32),
+        ("top_ids", c_int32 * MAX_LOGPROBS),
+        ("top_logprobs", c_float * MAX_LOGPROBS),
+    )
+
+
 class Pairs(ctypes.Structure):
     """struct noria_pairs."""
 
@@ -92,6 +111,7 @@ SIGNATURES = {
     "noria_put_bias": (None, (c_void_p, c_int32, c_int32, c_void_p)),
     "noria_put_expert": (None, (c_void_p, c_int32, c_int32, c_int32, c_void_p)),
     "noria_step": (c_int32, (c_void_p, POINTER(Batch))),
+    "noria_draw_tokens": (c_int32, (c_void_p, c_void_p, POINTER(DrawRow), c_int32)),
     "noria_watch": (None, (c_void_p, POINTER(c_int64))),
     "noria_copy": (None, (c_void_p, c_void_p, c_int32)),
     "noria_adapter_create": (c_void_p, (c_void_p,)),

@@ -1,4 +1,4 @@
-"""A model whose steps run in the native library: sequences of a step in, scores out. Samples nothing.
+"""A model whose steps run in the native library: sequences of a step in, scores out, and tokens of them.
 
 Owns the library's model: packed weights and KV cache live and die with this object.
 """
@@ -23,6 +23,7 @@ from engine.modelspec import ModelSpec
 from engine.native.adapter import AdapterPacker, NativeAdapter
 from engine.native.batch import StepArrays
 from engine.native.build import default_cache
+from engine.native.draw import DrawArrays
 from engine.native.levels import Level, choose_level
 from engine.native.library import open_library
 from engine.native.results import ScoreArrays
@@ -30,7 +31,8 @@ from engine.native.spec import library_spec
 from engine.native.weights import Packer, load_weights
 from engine.ports import PreparedAdapter
 from engine.prompt_logprobs import most_wanted
-from engine.records import BlockCopy, ScheduledSeq
+from engine.records import BlockCopy, SampledRow, ScheduledSeq
+from engine.sampler import sampled_rows
 from engine.scores import Scores
 
 MAX_HEAD_DIM = 256
@@ -99,6 +101,15 @@ class NativeModel:
         if self._library.noria_step(self._handle, arrays.batch) != 0:
             raise MemoryError(f"no memory for a step of {sum(seq.count for seq in seqs)} tokens")
         return Scores(out, best.tolist(), prompts.read())
+
+    def sample(self, scores: Scores, seqs: Sequence[ScheduledSeq]) -> list[SampledRow]:
+        """See StepModel; on the threads of a step."""
+        arrays = DrawArrays(scores.best, seqs, self.spec.vocab_size)
+        if len(arrays.rows) and self._library.noria_draw_tokens(
+            self._handle, scores.logits.data_ptr(), arrays.rows, len(arrays.rows)
+        ):
+            raise MemoryError(f"no memory to draw from {len(arrays.rows)} rows")
+        return sampled_rows(scores, seqs, *arrays.read())
 
     def copy_blocks(self, copies: Sequence[BlockCopy]) -> None:
         """Copy keys and values of whole blocks, one after another. Raises ValueError for one it lacks."""

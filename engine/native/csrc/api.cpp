@@ -4,14 +4,17 @@
 #include <exception>
 #include <new>
 
+#include "draws.h"
 #include "forward.h"
 #include "levels.h"
 #include "model.h"
 
 struct noria_model {
-    noria_model(const noria_spec& spec, const noria::Kernels& kernels) : model(spec, kernels), forward(model) {}
+    noria_model(const noria_spec& spec, const noria::Kernels& kernels)
+        : model(spec, kernels), forward(model), draws(model) {}
     noria::Model model;
     noria::Forward forward;
+    noria::Draws draws;
 };
 
 struct noria_adapter {
@@ -64,6 +67,10 @@ void noria_put_bias(noria_model* model, int32_t layer, int32_t part, const void*
 
 int32_t noria_step(noria_model* model, const noria_batch* batch) {
     return filled([&] { model->forward.run(*batch); });
+}
+
+int32_t noria_draw_tokens(noria_model* model, const float* logits, noria_draw* rows, int32_t count) {
+    return filled([&] { model->draws.run(logits, rows, count); });
 }
 
 void noria_watch(noria_model* model, int64_t* spent) { model->forward.watch.add_to(spent); }

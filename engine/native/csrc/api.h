@@ -73,6 +73,30 @@ struct noria_batch {
     float* top_logprobs;
 };
 
+// One row of which a token is drawn, or told what the logits say of it. Token ids are below vocab.
+struct noria_draw {
+    int32_t row;             // of the logits
+    int32_t token;           // in: the one that is taken, -1: draw it; out: the token, -1: none was left
+    int32_t top_k;           // 0: off
+    int32_t top;             // likeliest tokens told beside the token's log probability; -1: none of both
+    float temperature;       // 0: the likeliest
+    float top_p;             // 1: off
+    float least;             // of (logit - the highest) / temperature: by min_p
+    float repetition, presence, frequency;  // penalties; 1, 0 and 0: off
+    double uniform;          // in [0, 1)
+    const uint32_t* allowed; // bit i % 32 of word i / 32 is token i's; null: all
+    const int32_t* banned;
+    const int32_t* bias_ids;
+    const float* biases;
+    const int32_t* history;  // prompt and output, for penalties
+    int32_t banned_count, bias_count, history_count, prompt_count;
+    // Out, as in noria_batch.
+    float logprob;
+    int32_t rank;
+    int32_t top_ids[20];
+    float top_logprobs[20];
+};
+
 // Kinds of a step's work; norms belong to the product that reads them, the residual sum to the one before.
 enum noria_kind {
     NORIA_SPENT_EMBED, NORIA_SPENT_QKV, NORIA_SPENT_ATTENTION, NORIA_SPENT_O,
@@ -109,6 +133,10 @@ __attribute__((visibility("default"))) void noria_put_expert(noria_model*, int32
                                                              int32_t part, const void*);
 // 0, or -1: no memory for so many rows.
 __attribute__((visibility("default"))) int32_t noria_step(noria_model*, const noria_batch*);
+// Tokens of `count` rows of logits [rows, vocab], which stay as they are; each row is looked at alone. 0, or -1: no
+// memory.
+__attribute__((visibility("default"))) int32_t noria_draw_tokens(noria_model*, const float* logits, noria_draw*,
+                                                                 int32_t count);
 // From now on nanoseconds of each step are added to spent[noria_kind], which the caller owns; null: no more.
 __attribute__((visibility("default"))) void noria_watch(noria_model*, int64_t* spent);
 // Copies cache blocks in every layer of their group, in order; `pairs` are source and target of each of `count` copies.

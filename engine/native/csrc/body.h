@@ -10,6 +10,7 @@
 #include "attention.h"
 #include "attention_int8.h"
 #include "choice.h"
+#include "draw.h"
 #include "score.h"
 
 template <class T>
@@ -20,7 +21,7 @@ constexpr Kernels table() {
     return {&embed<T>,     &normalise<T>,   &add_normed,   &quantise<T>, &multiply<T>,      &deliver_sums<T>,
             &inward<T>,    &expand<T>,      &cap,          &add_share,   &prepare<T>,       &attend<T>,
             &prepare_int8<T>, &attend_int8<T>, &best,
-            &score,        kScratch<T>};
+            &score,        &highest_of,     &share_out,    &drop_below,  &sum_up,           kScratch<T>};
 }
 
 constexpr Kernels kBf16 = table<bf16>();

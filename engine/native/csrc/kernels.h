@@ -203,6 +203,14 @@ struct Attend {
     int next_head;
 };
 
+constexpr int kGroup = 64;      // values of a row that are passed over together where none of them is high enough
+constexpr int kShareSum = 512;  // shares that are summed together: a draw looks for its place in these sums first
+
+// How logits become shares: e^x of x = (logit - top) / temperature, where that is not below `least`.
+struct Shares {
+    float top, temperature, least;
+};
+
 // Where it is put down what a row says of a token, and of its `top` likeliest; as in noria_batch.
 struct Score {
     int top;
@@ -246,6 +254,12 @@ struct Kernels {
     int (*best)(const float* logits, int n);
     // What the log-softmax of n logits says of one token and of the likeliest.
     void (*score)(const float* logits, int n, int token, const Score&);
+    // The highest of n values.
+    float (*highest)(const float* values, int n);
+    // The steps of a draw, see draw.h.
+    void (*share_out)(float* values, int n, const Shares&);
+    void (*drop_below)(float* shares, int n, float least);
+    double (*sum_up)(const float* shares, int n, double* sums);
     long scratch_bytes;
 };
 

@@ -1,8 +1,5 @@
 // What a row of logits says of one token and of the likeliest, by the log of its softmax.
 
-constexpr float kLog2OfE = 1.44269504f;
-constexpr int kGroup = 64;  // logits that are passed over together where none of them is among the likeliest
-
 // Log of the sum of e^x over n values, of which `top` is the highest; not a number where one is not finite.
 // Sums are taken stretch by stretch, so that they lose nothing to their length.
 inline double log_sum(const float* x, int n, float top) {
@@ -22,14 +19,6 @@ inline double log_sum(const float* x, int n, float top) {
         total += sum(part);
     }
     return sum(odd) != 0.0f ? __builtin_nan("") : top + __builtin_log(total);
-}
-
-inline float highest_of(const float* x, int n) {
-    F16 most = all(-__builtin_huge_valf());
-    int i = 0;
-    for (; i + 16 <= n; i += 16) most = larger(load(x + i), most);
-    if (i < n) most = larger(keep(load_part(x + i, n - i), 0, n - i, most), most);
-    return highest(most);
 }
 
 // Places of the `count` highest of n values, best first, the first of several that are equal.
