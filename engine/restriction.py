@@ -17,6 +17,8 @@ from engine.guide import Guide
 from engine.records import SampledRow, ScheduledSeq
 from engine.token_mask import mask_of
 
+Words = np.ndarray[tuple[int], np.dtype[np.uint32]]
+
 
 @dataclass(frozen=True, slots=True)
 class Restricted:
@@ -57,11 +59,15 @@ def narrowed(seq: ScheduledSeq, guide: Guide) -> ScheduledSeq:
 
     Raises GuideFailed.
     """
-    mask = np.frombuffer(guide.mask(), np.uint32)
-    ends = np.frombuffer(mask_of(guide.end_ids, 32 * len(mask)), np.uint32)
-    banned = seq.banned_ids
-    if not (mask & ~ends).any():
+    mask, banned = guide.mask(), seq.banned_ids
+    if banned and not _without(mask, guide.end_ids).any():
         banned = tuple(token_id for token_id in banned if token_id not in guide.end_ids)
     if seq.allowed is not None:
-        mask = mask & np.frombuffer(seq.allowed, np.uint32)
-    return replace(seq, allowed=mask.tobytes(), banned_ids=banned)
+        mask = (np.frombuffer(mask, np.uint32) & np.frombuffer(seq.allowed, np.uint32)).tobytes()
+    return replace(seq, allowed=mask, banned_ids=banned)
+
+
+def _without(mask: bytes, token_ids: Iterable[int]) -> Words:
+    """The words of a mask but for some tokens."""
+    others = mask_of(token_ids, 8 * len(mask))
+    return np.frombuffer(mask, np.uint32) & ~np.frombuffer(others, np.uint32)
