@@ -16,8 +16,10 @@ class Grammar:
     choice: a JSON array of the texts that are allowed. lark: a context-free grammar in llguidance's Lark-like
     notation, or in GBNF.
     param: what its author calls it; errors name that, and nothing else depends on it.
+    frame: what a sentence stands in, as Lark rules from `start` on that call it @sentence; empty for nothing.
     """
 
     kind: GrammarKind
     text: str
     param: str = field(default="grammar", compare=False)
+    frame: str = ""

@@ -37,13 +37,14 @@ def compiler_form(grammar: Grammar, *, after_space: bool) -> str:
 
     Raises BadGrammar, GrammarTooComplex.
     """
-    if len(grammar.text) > MAX_CHARS:
-        raise GrammarTooComplex(
-            grammar.param, f"{len(grammar.text)} characters", f"{MAX_CHARS} characters are"
-        )
-    parts = [_part(grammar)]
+    size = len(grammar.text) + len(grammar.frame)
+    if size > MAX_CHARS:
+        raise GrammarTooComplex(grammar.param, f"{size} characters", f"{MAX_CHARS} are")
+    parts = [_part(grammar) | {"name": "sentence"}]
+    if grammar.frame:
+        parts.insert(0, {"lark_grammar": grammar.frame, "name": "framed"})
     if after_space:
-        parts = [{"lark_grammar": 'start: " " @sentence'}, {"name": "sentence", **parts[0]}]
+        parts.insert(0, {"lark_grammar": f'start: " " @{parts[0]["name"]}'})
     return json.dumps({"grammars": parts})
 
 

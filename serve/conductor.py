@@ -81,7 +81,7 @@ class Conductor:
         """
         caller = caller.with_parent(body.metadata.get("parent_request_id"), "metadata.parent_request_id")
         order = self._order(api, body, caller)
-        prompt = await understand(self._prompts, order.route, body.talk, body.calls)
+        prompt = await understand(self._prompts, order.route, body.talk, body.calls, body.grammar)
         return self._perform(order, [prompt], shape)
 
     async def complete(self, body: CompletionBody, caller: Caller) -> Performance[TextFormat]:

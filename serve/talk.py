@@ -27,10 +27,12 @@ class Talk:
 class Calls:
     """Calls in an answer to a talk with tools.
 
-    demanded: functions of which one has to be called, name -> JSON Schema of the arguments; none where the
-    model decides. parallel: whether there may be several. named: the client chose the one function.
+    offered: functions that may be called, name -> JSON Schema of the arguments. demanded: those of which one
+    has to be; none where the model decides. parallel: whether there may be several. named: the client chose
+    the one function.
     """
 
     demanded: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    offered: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     parallel: bool = True
     named: bool = False

@@ -1,11 +1,13 @@
 """Grammars under which an answer is one or more calls, each written as the model's own form has it.
 
-A thought may come before them where the model thinks. Arguments keep to the function's schema, in the spacing
-that json.dumps gives and chat templates show.
+Or it is a text in a form of its own, and calls may come in its place. A thought may come before where the
+model thinks. Arguments keep to the function's schema, in the spacing that json.dumps gives and chat templates
+show.
 """
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from engine.grammar import Grammar
@@ -27,6 +29,10 @@ SpecialId = Callable[[str], int | None]
 """Id of a special token, None for a text that is none."""
 
 
+Mark = Callable[[str], str]
+"""How a rule writes a text that may be a special token."""
+
+
 def grammar_of(
     form: Form,
     functions: Mapping[str, Mapping[str, Any]],
@@ -41,23 +47,56 @@ def grammar_of(
     thinks: a thought may come first; opened: it has to, as the prompt ends within it.
     Raises BadGrammar for a schema that cannot be enforced.
     """
+    mark = _marker(special)
+    rules = _calls(form, mark, functions, several)
+    return Grammar("lark", _answer("calls", rules, mark if thinks else None, opened), param="tools")
 
+
+def framed(
+    text: Grammar,
+    form: Form | None,
+    functions: Mapping[str, Mapping[str, Any]],
+    *,
+    several: bool,
+    thinks: bool,
+    opened: bool,
+    special: SpecialId,
+) -> Grammar:
+    """The grammar of an answer's text with what else there may be: calls in its place, a thought before it.
+
+    The rest is grammar_of()'s; without a form nothing is called.
+    """
+    mark = _marker(special)
+    rules = _calls(form, mark, functions, several) if form is not None and functions else []
+    if not rules and not thinks:
+        return text
+    answer = "(@sentence | calls)" if rules else "@sentence"
+    return replace(text, frame=_answer(answer, rules, mark if thinks else None, opened))
+
+
+def _marker(special: SpecialId) -> Mark:
     def mark(text: str) -> str:
         token = special(text)
         return json.dumps(text) if token is None else f"<[{token}]>"
 
+    return mark
+
+
+def _answer(answer: str, rules: list[str], thought_mark: Mark | None, opened: bool) -> str:
+    """Lark rules of an answer, a thought before it where there may be one."""
+    start = answer
+    if thought_mark is not None:
+        rules = [*rules, *_thought(thought_mark, opened)]
+        start = f"thought {answer}" if opened else f"({thought_mark(think.OPEN)} thought)? {answer}"
+    return "\n".join([f"start: {start}", *rules])
+
+
+def _calls(form: Form, mark: Mark, functions: Mapping[str, Mapping[str, Any]], several: bool) -> list[str]:
     rules = _RULES[form](mark, " | ".join(f"f{n}" for n in range(len(functions))), several)
     for number, (name, schema) in enumerate(functions.items()):
         rules.append(f"f{number}: {_call(form, mark, name)} a{number}")
         rules.append(f"a{number}: %json {json.dumps(_arguments(schema))}")
-    start = "calls"
-    if thinks:
-        rules += _thought(mark, opened)
-        start = "thought calls" if opened else f"({mark(think.OPEN)} thought)? calls"
-    return Grammar("lark", "\n".join([f"start: {start}", *rules]), param="tools")
-
-
-Mark = Callable[[str], str]
+    return rules
 
 
 def _hermes(mark: Mark, functions: str, several: bool) -> list[str]:

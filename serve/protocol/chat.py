@@ -129,7 +129,11 @@ class ChatBody(FormedBody, GenerationBody):
     def calls(self) -> Calls:
         """The calls that the answer may hold."""
         demanded = {each.name: each.parameters for each in forced(self.tools, self.tool_choice)}
-        return Calls(demanded, self.parallel_tool_calls, isinstance(self.tool_choice, ChosenFunction))
+        functions = () if self.tool_choice == "none" else tuple(tool.function for tool in self.tools)
+        offered = {each.name: each.parameters for each in functions}
+        return Calls(
+            demanded, offered, self.parallel_tool_calls, isinstance(self.tool_choice, ChosenFunction)
+        )
 
     @property
     def limit(self) -> int | None:

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 from llguidance import LLMatcher, LLTokenizer
 
+from engine.grammar import Grammar
+from engine.grammar_form import compiler_form
 from serve.parsing.choose import Form, Style
-from serve.parsing.forcing import MAX_CALLS, grammar_of
+from serve.parsing.forcing import MAX_CALLS, framed, grammar_of
 from serve.parsing.parts import Reply
 
 CITY = {
@@ -118,3 +120,43 @@ def test_marks_that_are_special_tokens_are_named_by_their_ids() -> None:
     assert 'f0: "get" <[32]> a0' in text
     assert r"thought: /(.|\n)*/ <[7]> SPACE?" in text
     assert not LLMatcher.validate_grammar(LLMatcher.grammar_from_lark(text), None)
+
+
+def framed_allows(answer: str, text: Grammar, functions: dict[str, Any], **options: Any) -> bool:
+    defaults: dict[str, Any] = {"several": True, "thinks": False, "opened": False, "special": lambda _: None}
+    grammar = framed(text, "hermes", functions, **(defaults | options))
+    assert (grammar.kind, grammar.text, grammar.param) == (text.kind, text.text, text.param)
+    matcher = LLMatcher(BYTES, compiler_form(grammar, after_space=False), log_level=0)
+    assert not matcher.is_error(), matcher.get_error()
+    tokens = BYTES.tokenize_str(answer)
+    return matcher.try_consume_tokens(tokens) == len(tokens) and matcher.is_accepting()
+
+
+FORMS_OF_TEXT = [
+    (Grammar("json_schema", '{"type": "object", "required": ["a"]}', "response_format"), '{"a": 1}'),
+    (Grammar("regex", "yes|no"), "yes"),
+    (Grammar("choice", '["yes", "no"]'), "no"),
+    (Grammar("lark", 'start: "x" y\ny: "z"'), "xz"),
+]
+
+
+@pytest.mark.parametrize(("text", "sentence"), FORMS_OF_TEXT)
+def test_a_text_in_a_form_may_have_calls_in_its_place_and_a_thought_before_it(
+    text: Grammar, sentence: str
+) -> None:
+    call = write("hermes", ONE)
+    assert (
+        framed(text, "hermes", {}, several=True, thinks=False, opened=False, special=lambda _: None) is text
+    )
+    assert framed_allows(sentence, text, FUNCTIONS)
+    assert framed_allows(call, text, FUNCTIONS)
+    assert not framed_allows(sentence + call, text, FUNCTIONS)
+    assert not framed_allows("well", text, FUNCTIONS)
+    for opened, start in ((True, ""), (False, "<think>")):
+        thought = f"{start}so it is {{}} then</think>\n\n"
+        for functions in ({}, FUNCTIONS):
+            may: dict[str, Any] = {"thinks": True, "opened": opened}
+            assert framed_allows(thought + sentence, text, functions, **may)
+            assert framed_allows(sentence, text, functions, **may) == (not opened)
+            assert framed_allows(thought + call, text, functions, **may) == bool(functions)
+            assert not framed_allows(thought + "well", text, functions, **may)
