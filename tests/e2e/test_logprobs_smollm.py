@@ -26,6 +26,10 @@ def reference(smollm: Path) -> Any:
     return transformers.AutoModelForCausalLM.from_pretrained(smollm, dtype=torch.float32).eval()
 
 
+def chat(tokenizer: Tokenizer, question: str) -> str:
+    return tokenizer.render_chat([{"role": "user", "content": question}])
+
+
 def collected(engine: Engine, requests: list[Request]) -> dict[str, list[TokenEvent]]:
     events: dict[str, list[TokenEvent]] = {request.id: [] for request in requests}
     for request in requests:
@@ -62,7 +66,7 @@ def test_log_probabilities_equal_transformers(smollm: Path, reference: Any) -> N
     requests = [
         Request(
             question,
-            tuple(tokenizer.encode_chat([{"role": "user", "content": question}])),
+            tuple(tokenizer.encode(chat(tokenizer, question), add_special_tokens=False)),
             SamplingParams(max_tokens=24, logprobs=5, prompt_logprobs=5, ignore_eos=True, **kind),
         )
         for question, kind in zip(QUESTIONS, kinds, strict=True)
