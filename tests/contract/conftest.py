@@ -55,9 +55,12 @@ MODEL_LEN = 512
 VOCABULARY = 97
 MAX_WAITING = 64
 ADMIN = {"authorization": "Bearer root"}
-CHATML = (
-    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] "
-    "+ '<|im_end|>\n' }}{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+CHATML = (  # tools are named only, and called as Hermes does: the context is short
+    "{% for tool in tools or [] %}{{ tool.function.name }}: <tool_call>\n{% endfor %}"
+    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] }}"
+    "{% for call in message.tool_calls or [] %}"
+    "<tool_call>{{ call.function | tojson }}</tool_call>{% endfor %}"
+    "<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 SHAPE = {
     "vocab_size": 300,

@@ -8,6 +8,7 @@ import openai
 import pytest
 
 import db.feedback
+import db.keys
 import db.requests
 from db.errors import DatabaseAway
 
@@ -235,6 +236,36 @@ def test_the_answer_comes_with_the_database_away(served: Any, monkeypatch: pytes
             return bool(again.model_extra["store"])
 
     served.until(kept)
+
+
+def test_a_tenant_sees_none_of_anothers_answers(served: Any) -> None:
+    with served.database.transaction() as connection:
+        connection.execute(b"INSERT INTO serve.tenant (id) VALUES ('rival') ON CONFLICT DO NOTHING")
+    ours, theirs = db.keys.create(served.database), db.keys.create(served.database, "rival")
+    with (
+        served.another(require_api_key=True) as other,
+        openai.OpenAI(base_url=f"{other.url}/v1", api_key=ours, max_retries=0) as we,
+        openai.OpenAI(base_url=f"{other.url}/v1", api_key=theirs, max_retries=0) as they,
+    ):
+        made = we.responses.create(**seeded())
+        assert we.responses.retrieve(made.id).id == made.id
+        for look in (they.responses.retrieve, they.responses.delete, they.responses.input_items.list):
+            with pytest.raises(openai.NotFoundError):
+                look(made.id)
+        item = {"type": "item_reference", "id": made.output[0].id}
+        for stolen in ({"previous_response_id": made.id}, {"input": [item]}):
+            with pytest.raises(openai.BadRequestError, match="not found"):
+                they.responses.create(**seeded(**stolen))
+
+
+def test_a_client_that_leaves_ends_its_answer_and_nothing_is_kept(served: Any) -> None:
+    asked = fixed(max_output_tokens=400, stream=True, extra_body={"seed": 1, "ignore_eos": True})
+    with served.client as client:
+        with client.responses.create(**asked) as stream:
+            made = next(iter(stream)).response
+        served.until(served.idle)
+        with pytest.raises(openai.NotFoundError):
+            client.responses.retrieve(made.id)
 
 
 def test_the_record_is_that_of_a_chat(served: Any) -> None:

@@ -75,6 +75,18 @@ def test_instructions_come_before_all_items() -> None:
     assert [message.content for message in chat.messages] == ["be", "a", "b"]
 
 
+def test_calls_thoughts_and_outputs_are_taken_as_a_chat_takes_them() -> None:
+    tool = {"type": "function", "name": "sum", "strict": None}
+    asked = body(tools=[tool], tool_choice={"type": "function", "name": "sum"}, reasoning={"effort": "low"})
+    chat = to_chat(asked, read_items([said("user", "a"), THOUGHT, CALL, OUTPUT]))
+    _, called, told = (message.plain() for message in chat.messages)
+    assert called["reasoning"] == "hm"
+    assert called["tool_calls"] == [TOLD | {"function": {"name": "sum", "arguments": {}}}]
+    assert told == {"role": "tool", "content": "3", "tool_call_id": "c1"}
+    assert chat.calls.named
+    assert chat.reasoning_effort == "low"
+
+
 def test_parameters_have_their_names_of_a_chat() -> None:
     chat = to_chat(
         body(
