@@ -1,6 +1,7 @@
 """Several choices of one prompt, from the HTTP edge to the engine and back."""
 
 import json
+from secrets import token_hex
 from typing import Any
 
 import pytest
@@ -68,8 +69,9 @@ def test_the_events_of_a_stream_come_in_openais_order(served: Any, api: str, inc
         asked["messages"] = [{"role": "user", "content": "hi"}]
     path = {"chat": "/v1/chat/completions", "text": "/v1/completions"}[api]
     with served.http as http:
-        whole = http.post(path, json=asked).json()
-        options = {"stream": True, "stream_options": {"include_usage": include_usage}}
+        whole = http.post(path, json=asked | {"cache_salt": token_hex(8)}).json()
+        options: dict[str, Any] = {"stream": True, "stream_options": {"include_usage": include_usage}}
+        options["cache_salt"] = token_hex(8)
         lines = http.post(path, json=asked | options).text.split("\n\n")
     assert lines[-2:] == ["data: [DONE]", ""]
     chunks = [json.loads(line.removeprefix("data: ")) for line in lines[:-2]]
