@@ -20,7 +20,7 @@ from lora.errors import NoObject
 from lora.store import ObjectStore
 from serve.errors import InvalidField, UnknownFile
 from serve.ids import uuid7
-from serve.protocol.files import FileQuery
+from serve.protocol.files import FileQuery, may_be_id
 
 BATCH_LIFETIME = timedelta(days=30)
 """Of what is uploaded for batches, where the client asks for no other."""
@@ -65,6 +65,8 @@ class Files:
 
     async def get(self, tenant: str, file_id: str) -> FileRow:
         """Raises UnknownFile or DatabaseAway."""
+        if not may_be_id(file_id):
+            raise UnknownFile(file_id)
         try:
             return await asyncio.to_thread(db.files.get, self._database, tenant, file_id)
         except NotFound as error:
@@ -82,7 +84,9 @@ class Files:
 
     async def remove(self, tenant: str, file_id: str) -> None:
         """Hide it now; its bytes go with the next clean(). Raises UnknownFile or DatabaseAway."""
-        if not await asyncio.to_thread(db.files.remove, self._database, tenant, file_id):
+        if not may_be_id(file_id) or not await asyncio.to_thread(
+            db.files.remove, self._database, tenant, file_id
+        ):
             raise UnknownFile(file_id)
 
     async def content(self, row: FileRow) -> AsyncIterator[bytes]:

@@ -14,8 +14,8 @@ from serve.files import Files
 from serve.following import Following
 
 EVERY_S = 600.0
-RUBBISH_AGE = timedelta(days=1)
-"""Of a part that has no row: its gateway was refused, or died, between the two."""
+RUBBISH_AGE = timedelta(days=2)
+"""Of a part that has no row: its gateway was refused, or died, between the two. No batch may take so long."""
 
 logger = logging.getLogger(__name__)
 

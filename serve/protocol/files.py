@@ -1,5 +1,6 @@
 """What POST /v1/files and GET /v1/files take."""
 
+import re
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Annotated, Any, Literal
@@ -11,7 +12,8 @@ from serve.protocol.body import Body, parse
 FileName = Annotated[
     str, StringConstraints(min_length=1, max_length=512, pattern=r"^[^\x00-\x1f\x7f-\x9f]+$")
 ]
-FileId = Annotated[str, StringConstraints(min_length=1, max_length=128, pattern="^[A-Za-z0-9_-]+$")]
+_ID = re.compile("[A-Za-z0-9_-]{1,128}")
+FileId = Annotated[str, StringConstraints(pattern=f"^{_ID.pattern}$")]
 _FOREVER = 30 * 86_400
 
 
@@ -58,6 +60,11 @@ class FileQuery(Body):
     purpose: Literal["batch", "batch_output"] | None = Field(
         default=None, description="Only files of this purpose."
     )
+
+
+def may_be_id(value: str) -> bool:
+    """Whether a file, or a batch, could have this id; what is in a path may be anything."""
+    return _ID.fullmatch(value) is not None
 
 
 def parse_file(form: Mapping[str, Any]) -> FileBody:

@@ -15,6 +15,7 @@ from serve.caller import Caller, read_caller
 from serve.errors import InvalidField, UnknownBatch, UnknownFile
 from serve.gateway import Gateway
 from serve.protocol.batches import BatchBody, BatchQuery, parse_batch, parse_batch_query
+from serve.protocol.files import may_be_id
 from serve.web.body import read_object
 from serve.web.described import JSON, Description
 
@@ -81,6 +82,8 @@ def router(gateway: Gateway) -> APIRouter:
     @routes.post("/v1/batches/{batch_id}/cancel", openapi_extra=_CANCEL.extra)
     async def cancel(batch_id: str, request: Request) -> dict[str, Any]:
         tenant = gateway.doorkeeper.tenant(request.headers)
+        if not may_be_id(batch_id):
+            raise UnknownBatch(batch_id)
         try:
             row = await asyncio.to_thread(db.batches.cancel, gateway.database, tenant, batch_id)
         except NotFound as error:
@@ -115,6 +118,8 @@ async def _create(gateway: Gateway, body: BatchBody, caller: Caller) -> BatchRow
 
 
 async def _get(gateway: Gateway, tenant: str, batch_id: str) -> BatchRow:
+    if not may_be_id(batch_id):
+        raise UnknownBatch(batch_id)
     try:
         return await asyncio.to_thread(db.batches.get, gateway.database, tenant, batch_id)
     except NotFound as error:

@@ -423,3 +423,16 @@ def test_responses_are_answered_in_batches_too(served: Any, client: openai.OpenA
     assert made["object"] == "response"
     assert client.responses.retrieve(made["id"]).output_text == made["output"][0]["content"][0]["text"]
     assert batch.usage.output_tokens == made["usage"]["output_tokens"] > 0
+
+
+@pytest.mark.parametrize("odd", ["%00", "a%20b", "x" * 200, "%F0%9F%98%80"])
+def test_whatever_stands_in_a_path_is_an_id_or_nobody(served: Any, odd: str) -> None:
+    with served.http as http:
+        answers = [
+            http.get(f"/v1/files/{odd}"),
+            http.get(f"/v1/files/{odd}/content"),
+            http.delete(f"/v1/files/{odd}"),
+            http.get(f"/v1/batches/{odd}"),
+            http.post(f"/v1/batches/{odd}/cancel"),
+        ]
+    assert {answer.status_code for answer in answers} == {404}
