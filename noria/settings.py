@@ -158,7 +158,7 @@ class ModelSettings(_Section):
 _OF_EMBEDDING = ("pooling", "normalize")
 _OF_GENERATION = (
     "backend", "weights", "kv_cache", "memory_bytes", "kv_bytes", "max_num_seqs", "max_batched_tokens",
-    "prefix_cache", "policy", "swap_bytes",
+    "prefix_cache", "policy", "swap_bytes", "tool_parser", "reasoning_parser",
 )  # fmt: skip
 
 

@@ -52,14 +52,22 @@ def _report(line: str) -> None:
     out.print(f"  {line}")
 
 
+_EXAMPLES = {
+    "generate": ("chat/completions", '"messages": [{"role": "user", "content": "Hello"}]'),
+    "embed": ("embeddings", '"input": "Hello"'),
+}
+"""By the task of a model: what it may be asked."""
+
+
 def _greet(instance: Instance) -> None:
-    model = (
-        instance.settings.endpoints[0].name if instance.settings.endpoints else instance.settings.models[0].id
-    )
+    settings = instance.settings
+    name = settings.endpoints[0].name if settings.endpoints else settings.models[0].id
+    base = settings.model(settings.endpoints[0].model) if settings.endpoints else settings.models[0]
+    path, body = _EXAMPLES[base.task]
     out.print(f"noria serves {instance.url}")
     out.print(
-        f"  curl {instance.url}/chat/completions -H 'content-type: application/json' \\\n"
-        f'    -d \'{{"model": "{model}", "messages": [{{"role": "user", "content": "Hello"}}]}}\''
+        f"  curl {instance.url}/{path} -H 'content-type: application/json' \\\n"
+        f'    -d \'{{"model": "{name}", {body}}}\''
     )
 
 

@@ -14,7 +14,8 @@ class Form(TypedDict):
     """In what the model really computes."""
 
     weights: str
-    kv_cache: str
+    kv_cache: str | None
+    """null for a model that keeps none."""
 
 
 @with_config(CLOSED)

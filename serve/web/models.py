@@ -5,8 +5,8 @@ from typing import Any
 from fastapi import APIRouter
 from starlette.requests import Request
 
-from engine.config import EngineConfig
 from serve.answers.schema_admin import Model, ModelList
+from serve.config import ModelConfig
 from serve.errors import UnknownModel
 from serve.gateway import Gateway
 from serve.web.described import JSON, Description
@@ -53,13 +53,14 @@ def _cards(gateway: Gateway) -> list[dict[str, Any]]:
             "max_model_len": gateway.max_model_len(item.base_model),
             "kind": item.kind,
             "task": gateway.config.model(item.base_model).task,
-            "form": _form(gateway.config.model(item.base_model).engine),
+            "form": _form(gateway.config.model(item.base_model)),
         }
         for item in gateway.router.names()
     ]
 
 
-def _form(engine: EngineConfig) -> dict[str, str]:
+def _form(model: ModelConfig) -> dict[str, str | None]:
     """What the weights and the cached keys and values really are; the digest names the model's folder."""
+    engine = model.engine
     weights = engine.dtype if engine.weights == "model" else engine.weights
-    return {"weights": weights, "kv_cache": engine.kv_dtype}
+    return {"weights": weights, "kv_cache": engine.kv_dtype if model.task == "generate" else None}

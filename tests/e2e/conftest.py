@@ -170,10 +170,17 @@ def write_adapter(folder: Path, model: Path, seed: int, rank: int = 8) -> None:
 
 @pytest.fixture(scope="session")
 def platform(smollm: Path) -> Iterator[Platform]:
+    with started(SETTINGS, smollm) as made:
+        yield made
+
+
+@contextmanager
+def started(settings: str, model: Path) -> Iterator[Platform]:
+    """`noria up` for the length of the block, in a data folder of its own. settings: see SETTINGS."""
     data = Path(tempfile.mkdtemp(prefix="noria-e2e-"))
     port = _free_port()
     config = data / "noria.toml"
-    config.write_text(SETTINGS.format(data=data, port=port, key=ADMIN_KEY, base=BASE, source=smollm))
+    config.write_text(settings.format(data=data, port=port, key=ADMIN_KEY, base=BASE, source=model))
     log = data / "up.log"
     with log.open("wb") as output:
         process = subprocess.Popen(
@@ -185,7 +192,7 @@ def platform(smollm: Path) -> Iterator[Platform]:
         url = f"http://127.0.0.1:{port}"
         _wait_until_up(process, url, log)
         with Database(EmbeddedPostgres(data / "postgres").url, max_size=4) as database:
-            yield Platform(url, data, smollm, database, process)
+            yield Platform(url, data, model, database, process)
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(120)
