@@ -25,13 +25,17 @@ class LoadAdapterBody(Body):
 
     neutral: ClassVar[Mapping[str, tuple[Any, ...]]] = {"is_3d_lora_weight": (False,)}
 
-    lora_name: AdapterName
-    lora_path: Annotated[str, StringConstraints(min_length=1, max_length=4096)]
-    load_inplace: bool = False
-    base_model: str | None = None
-    force: bool = False
-    pinned: bool = False
-    lora_int_id: int | None = None
+    lora_name: AdapterName = Field(description="The id that clients call it by.")
+    lora_path: Annotated[str, StringConstraints(min_length=1, max_length=4096)] = Field(
+        description="Its folder, below one of the allowed roots."
+    )
+    load_inplace: bool = Field(default=False, description="Replace the adapter of this name.")
+    base_model: str | None = Field(
+        default=None, description="The base model to serve it with; without it the one that its config names."
+    )
+    force: bool = Field(default=False, description="Accept an adapter that names another base model.")
+    pinned: bool = Field(default=False, description="Keep it resident on every replica.")
+    lora_int_id: int | None = Field(default=None, description="Without effect, as in vLLM.")
 
     @field_validator("lora_name")
     @classmethod
@@ -47,8 +51,8 @@ class LoadAdapterBody(Body):
 class UnloadAdapterBody(Body):
     """lora_int_id is part of vLLM's body and means nothing there either."""
 
-    lora_name: AdapterName
-    lora_int_id: int | None = None
+    lora_name: AdapterName = Field(description="The id of a loaded adapter.")
+    lora_int_id: int | None = Field(default=None, description="Without effect, as in vLLM.")
 
 
 class AdapterQuery(Body):
@@ -56,23 +60,29 @@ class AdapterQuery(Body):
 
     model_config = ConfigDict(strict=False)
 
-    limit: Annotated[int, Field(ge=1, le=1000)] = 100
-    after: AdapterName | None = None
-    endpoint: AdapterName | None = None
-    status: AdapterStatus | None = None
-    base_model: AdapterName | None = None
-    loaded: bool | None = None
+    limit: int = Field(default=100, ge=1, le=1000, description="Most adapters of a page.")
+    after: AdapterName | None = Field(default=None, description="The page begins behind this id.")
+    endpoint: AdapterName | None = Field(default=None, description="Only versions of this endpoint.")
+    status: AdapterStatus | None = Field(default=None, description="Only those of this status.")
+    base_model: AdapterName | None = Field(default=None, description="Only those of this base model.")
+    loaded: bool | None = Field(
+        default=None, description="Only those that may be called by their id, or not."
+    )
 
 
 class FeedbackBody(Body):
     """One act of feedback on one answer."""
 
-    request_id: str
-    kind: Literal["thumbs", "regenerate", "edit", "comment"]
-    value: int | None = None
-    text: FeedbackText | None = None
-    user: UserKey | None = None
-    idempotency_key: Annotated[str, StringConstraints(min_length=1, max_length=255)] | None = None
+    request_id: str = Field(description="x-noria-request-id of the answer, or the id of its object.")
+    kind: Literal["thumbs", "regenerate", "edit", "comment"] = Field(description="What was done.")
+    value: int | None = Field(default=None, description="Of thumbs: 1 or -1.")
+    text: FeedbackText | None = Field(
+        default=None, description="Of an edit the answer as it should have been; of a comment what it says."
+    )
+    user: UserKey | None = Field(default=None, description="Who acts.")
+    idempotency_key: Annotated[str, StringConstraints(min_length=1, max_length=255)] | None = Field(
+        default=None, description="Calls with an equal key count once."
+    )
 
     @field_validator("request_id")
     @classmethod

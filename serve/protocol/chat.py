@@ -71,11 +71,25 @@ class ChatBody(FormedBody, GenerationBody):
     parallel_tool_calls: bool = Field(
         default=True, description="Whether an answer may have several calls; false keeps the first one only."
     )
-    max_tokens: int | None = Field(default=None, ge=1, lt=INT64)
-    max_completion_tokens: int | None = Field(default=None, ge=1, lt=INT64)
-    logprobs: bool = False
-    top_logprobs: int | None = Field(default=None, ge=0, le=20)
-    metadata: dict[MetadataText, MetadataText] = Field(default={}, max_length=16)
+    max_tokens: int | None = Field(
+        default=None, ge=1, lt=INT64, description="The older name of max_completion_tokens."
+    )
+    max_completion_tokens: int | None = Field(
+        default=None,
+        ge=1,
+        lt=INT64,
+        description="Most tokens of an answer; as many as the model has room for where that is less, or no "
+        "number is given.",
+    )
+    logprobs: bool = Field(default=False, description="Return the log probability of each token.")
+    top_logprobs: int | None = Field(
+        default=None, ge=0, le=20, description="Of so many likeliest tokens in each place, too."
+    )
+    metadata: dict[MetadataText, MetadataText] = Field(
+        default={},
+        max_length=16,
+        description="Kept in the record; parent_request_id names the request whose answer is made anew.",
+    )
     chat_template_kwargs: dict[str, Any] = Field(
         default={}, max_length=64, description="Further variables for the chat template."
     )

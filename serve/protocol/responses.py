@@ -242,9 +242,9 @@ class InputItemsQuery(Body):
     neutral: ClassVar[Mapping[str, tuple[Any, ...]]] = {"include": ()}
     model_config = ConfigDict(strict=False)
 
-    limit: int = Field(default=20, ge=1, le=100)
+    limit: int = Field(default=20, ge=1, le=100, description="Most items of a page.")
     after: ItemId | None = Field(default=None, description="Id of the last item of the page before.")
-    order: Literal["asc", "desc"] = "desc"
+    order: Literal["asc", "desc"] = Field(default="desc", description="Oldest first, or newest first.")
 
     def page(self, items: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """The page, in OpenAI's shape of a list. Raises InvalidField for an `after` that is not there."""

@@ -44,6 +44,8 @@ MODEL: Errors = (
     errors.GenerationError,
     engine.errors.QueueFull,
     engine.errors.UnknownAdapter,
+    engine.errors.BadGrammar,
+    engine.errors.GrammarTooComplex,
 )
 """What a request that a model answers may meet."""
 
@@ -56,6 +58,8 @@ VECTORS: Errors = (
     engine.errors.EmbeddingFailed,
     engine.errors.QueueFull,
     engine.errors.UnknownAdapter,
+    engine.errors.BadGrammar,
+    engine.errors.GrammarTooComplex,
 )
 """What a request that a model makes vectors for may meet."""
 

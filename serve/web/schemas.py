@@ -4,6 +4,8 @@ null counts as not sent for every parameter of a body, and parameters that are n
 values that change nothing: the schema of a body says what is really taken.
 """
 
+import json
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -24,8 +26,10 @@ class Schemas:
         kinds = list(dict.fromkeys(kinds))
         adapters: list[Any] = [(index, "validation", TypeAdapter(kind)) for index, kind in enumerate(kinds)]
         made, rest = TypeAdapter.json_schemas(adapters, ref_template=_PREFIX + "{model}")
-        self.all: dict[str, Schema] = rest.get("$defs", {})
-        self._of: dict[Any, Schema] = {kinds[int(index)]: schema for (index, _), schema in made.items()}
+        self.all: dict[str, Schema] = _with_short_names(rest.get("$defs", {}))
+        self._of: dict[Any, Schema] = {
+            kinds[int(index)]: _with_short_names(schema) for (index, _), schema in made.items()
+        }
         for kind in kinds:
             if isinstance(kind, type) and issubclass(kind, Body):
                 _as_sent(self.whole(kind), kind)
@@ -38,6 +42,13 @@ class Schemas:
         """The schema of a type itself."""
         schema = self.of(kind)
         return self.all[schema["$ref"].removeprefix(_PREFIX)] if "$ref" in schema else schema
+
+
+def _with_short_names(schema: Schema) -> Schema:
+    """Where two classes have one name pydantic puts their modules before it; the last part of them does."""
+    text = re.sub(r"\bserve__\w+?__([a-z]+)__(?=[A-Z])", lambda met: met[1].title(), json.dumps(schema))
+    renamed: Schema = json.loads(text)
+    return renamed
 
 
 def _as_sent(schema: Schema, kind: type[Body]) -> None:
