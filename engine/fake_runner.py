@@ -34,7 +34,7 @@ from engine.sampling import MOST_BIAS
 from engine.token_mask import tokens_of
 
 EOS = 0
-_START = b"start"
+START = b"start"
 _UNWRITTEN = b"unwritten"
 
 
@@ -151,10 +151,10 @@ class FakeRunner:
 
     def _compute(self, seq: ScheduledSeq, token_ids: Sequence[int]) -> list[bytes]:
         adapter, holds_from = self._adapter(seq)
-        state = self._seen(seq, adapter, holds_from) if seq.start else _START
+        state = self._seen(seq, adapter, holds_from) if seq.start else START
         states = []
         for position, token_id in enumerate(token_ids, start=seq.start):
-            state = _next_state(state, adapter, token_id)
+            state = next_state(state, adapter, token_id)
             states.append(state)
             for group in range(len(self.windows)):
                 self._cache[self._place(seq, position, group)] = state
@@ -180,8 +180,8 @@ class FakeRunner:
         """State before the first new token; a wrong one where a group lacks what that token sees."""
         states = self._states.setdefault(seq.seq_id, [])
         for at in range(len(states), seq.start):
-            before = states[-1] if states else _START
-            states.append(_next_state(before, adapter if at >= holds_from else None, seq.token_ids[at]))
+            before = states[-1] if states else START
+            states.append(next_state(before, adapter if at >= holds_from else None, seq.token_ids[at]))
         last = seq.start - 1
         for group, window in enumerate(self.windows):
             lowest = 0 if window is None else max(0, seq.start - window + 1)
@@ -220,7 +220,7 @@ def expected(
         completion.append(token_id)
         if token_id in stop_ids:
             break
-        state = _next_state(state, adapter, token_id)
+        state = next_state(state, adapter, token_id)
     return completion
 
 
@@ -245,13 +245,14 @@ def state_after(
     token_ids: Sequence[int], adapter: str | None = None, invocation: Sequence[int] = ()
 ) -> bytes:
     """What the fake stores for the last of `token_ids`, a prompt."""
-    state, holds_from = _START, activation(token_ids, invocation)
+    state, holds_from = START, activation(token_ids, invocation)
     for at, token_id in enumerate(token_ids):
-        state = _next_state(state, adapter if at >= holds_from else None, token_id)
+        state = next_state(state, adapter if at >= holds_from else None, token_id)
     return state
 
 
-def _next_state(state: bytes, adapter: str | None, token_id: int) -> bytes:
+def next_state(state: bytes, adapter: str | None, token_id: int) -> bytes:
+    """What the fake stores for a token that comes after `state`, computed with an adapter or without."""
     return sha256(state + repr((adapter, token_id)).encode()).digest()
 
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from engine.activation import activation
 from engine.errors import (
     AdapterInUse,
     InvalidParameter,
@@ -17,7 +18,15 @@ from engine.errors import (
     TooLargeForPool,
     UnknownAdapter,
 )
-from engine.fake_runner import FakeRunner, FakeWeights, expected, fake_engine
+from engine.fake_runner import (
+    START,
+    FakeRunner,
+    FakeWeights,
+    expected,
+    fake_engine,
+    next_state,
+    prompt_score,
+)
 from engine.records import Request, RequestStats, SamplingParams, TokenEvent
 from engine.victims import MAX_PREEMPTIONS
 from tests.unit.engine.slot_watch import SlotWatch
@@ -46,6 +55,7 @@ requests = st.fixed_dictionaries(
         "seed": st.integers(0, 2),
         "poisoned": st.integers(0, 9).map(lambda number: number == 0),
         "choices": st.sampled_from([{}, {}, *CHOICES]),
+        "scored": st.sampled_from([None, None, 0, 3]),
     }
 )
 actions = st.one_of(
@@ -80,7 +90,12 @@ class History:
         request = Request(
             id=str(len(self.taken)),
             prompt=(*prompt, POISON) if about["poisoned"] else tuple(prompt),
-            sampling=SamplingParams(max_tokens=about["max_tokens"], seed=about["seed"], **about["choices"]),
+            sampling=SamplingParams(
+                max_tokens=about["max_tokens"],
+                seed=about["seed"],
+                prompt_logprobs=about["scored"],
+                **about["choices"],
+            ),
             adapter=about["adapter"],
             cache_salt=about["cache_salt"],
             priority=about["priority"],
@@ -108,7 +123,9 @@ class History:
                 parent,
                 id=str(len(self.taken)),
                 prompt=(*parent.prompt, *made),
-                sampling=SamplingParams(max_tokens=max_tokens, seed=seed),
+                sampling=SamplingParams(
+                    max_tokens=max_tokens, seed=seed, prompt_logprobs=parent.sampling.prompt_logprobs
+                ),
             )
             self._take(request, lambda: self.engine.fork(parent.id, request))
 
@@ -184,6 +201,7 @@ class History:
 
 def _check_completion(request: Request, events: list[TokenEvent]) -> None:
     sampling, made = request.sampling, []
+    _check_scores(request, events)
     for index in range(sampling.n):
         own = [event for event in events if event.index == index]
         last, tokens = own[-1], [token for event in own for token in event.token_ids]
@@ -205,11 +223,36 @@ def _check_completion(request: Request, events: list[TokenEvent]) -> None:
         assert [(tokens, last.score) for tokens, last in made] == _searched_alone(request)
 
 
+def _check_scores(request: Request, events: list[TokenEvent]) -> None:
+    """Of the prompt, with the first event of choice 0; none where that came too early."""
+    wanted = request.sampling.prompt_logprobs
+    first = next(event for event in events if event.index == 0)
+    assert not any(event.prompt_logprobs for event in events if event is not first)
+    if first.prompt_logprobs is None:
+        assert wanted is None or not first.token_ids
+        return
+    assert wanted is not None
+    states = _states(request)
+    pairs = zip(states, request.prompt[1:], strict=False)
+    assert list(first.prompt_logprobs) == [prompt_score(state, token, wanted) for state, token in pairs]
+
+
+def _states(request: Request) -> list[bytes]:
+    """What the fake stores for each token of the prompt; its adapter may hold from some token on only."""
+    prompt, invocation = request.prompt, INVOCATIONS.get(request.adapter or "", ())
+    holds_from = activation(prompt, invocation)
+    states: list[bytes] = []
+    for place, token in enumerate(prompt):
+        adapter = request.adapter if place >= holds_from else None
+        states.append(next_state(states[-1] if states else START, adapter, token))
+    return states
+
+
 def _check_ranks(request: Request, handed_out: list[list[int]]) -> None:
     """Choices of their own, the likeliest first; the fake's logprob of a token is its negative."""
     made = [_alone(request, index) for index in range(request.sampling.best_of or 0)]
     assert all(tokens in made for tokens in handed_out)
-    assert handed_out == sorted(handed_out, key=sum)
+    assert handed_out == sorted(handed_out, key=lambda tokens: sum(tokens) / len(tokens))
 
 
 def _check_choice(tokens: list[int], last: TokenEvent, alone: list[int]) -> None:
@@ -263,6 +306,7 @@ def _some_action(draw: Random) -> tuple[str, Any]:
         "seed": draw.randrange(3),
         "poisoned": draw.randrange(20) == 0,
         "choices": draw.choice([{}, {}, {}, *CHOICES]),
+        "scored": draw.choice([None, None, None, 3]),
     }
     return kind, numbers.get(kind, about)
 
@@ -273,7 +317,7 @@ def _some_action(draw: Random) -> tuple[str, Any]:
         (0, (None,), 18, 0),
         (1, (None,), 18, 4),
         (2, (None,), 18, 12),
-        (3, (24,), 11, 0),
+        (5, (24,), 11, 0),
         (7, (40,), 12, 12),
         (5, (None, 24), 24, 12),
         (6, (None, 40, 40, 17), 52, 20),
