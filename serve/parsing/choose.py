@@ -67,12 +67,12 @@ def style_of(config: ModelConfig, template: str) -> Style:
 def _form(config: ModelConfig, template: str, knows_tools: bool) -> Form | None:
     if config.tool_parser == "none":
         return None
+    if not knows_tools:  # they are described in this form
+        return "hermes"
     if config.tool_parser == "mistral" or (config.tool_parser == "auto" and "[TOOL_CALLS]" in template):
         return "mistral-names" if ARGUMENTS in template else "mistral"
     if config.tool_parser != "auto":
         return config.tool_parser
-    if not knows_tools:
-        return "hermes"
     if "<tool_call>" in template and not any(mark in template for mark in _OTHER_FORMS):
         return "hermes"
     if "<|python_tag|>" in template or '"parameters": dictionary' in template:

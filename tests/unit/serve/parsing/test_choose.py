@@ -58,6 +58,10 @@ def test_settings_come_first() -> None:
     assert style_of(config("hermes"), TOOLS).form == "hermes"
 
 
+def test_tools_that_are_put_into_words_are_called_as_the_words_say() -> None:
+    assert style_of(config("llama3"), "{{ messages }}") == Style("hermes", True, False)
+
+
 CALLS = '<tool_call>{"name": "f", "arguments": {}}</tool_call>' * 2
 
 
