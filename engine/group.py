@@ -125,9 +125,12 @@ class BestOf(Group):
         )
         wanted = ranked[: self.request.sampling.n]
         hidden = sum(event.stats.completion_tokens for event in ranked[len(wanted) :] if event.stats)
-        first = wanted[0]
-        if first.stats is not None:
-            wanted[0] = replace(first, stats=replace(first.stats, hidden_tokens=hidden))
+        lead, first = min(self._ended, key=lambda event: event.index), wanted[0]
+        if first.stats is not None and lead.stats is not None:
+            # The others found in the cache what the lead had computed for them.
+            cached = lead.stats.cached_tokens
+            stats = replace(first.stats, cached_tokens=cached, hidden_tokens=hidden)
+            wanted[0] = replace(first, stats=stats)
         return [replace(event, index=index) for index, event in enumerate(wanted)]
 
 

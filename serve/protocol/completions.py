@@ -64,6 +64,8 @@ class CompletionBody(FormedBody, GenerationBody):
             raise Misfit(name, said)
         if self.max_tokens == 0 and not self.echo:
             raise Misfit("max_tokens", "max_tokens is 0; at least 1 is needed, or echo: true")
+        if self.max_tokens == 0 and (self.best_of or self.n) > self.n:
+            raise Misfit("best_of", f"best_of is {self.best_of}; at most n ({self.n}) where nothing is made")
         return self
 
     @property

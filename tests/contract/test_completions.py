@@ -119,6 +119,21 @@ def test_the_best_of_several_answers_are_handed_out_and_all_are_paid(served: Any
     assert answer["usage"]["completion_tokens"] == sum(map(len, made))
 
 
+@pytest.mark.parametrize(
+    "how", [{"n": 3}, {"n": 2, "best_of": 3}, {"n": 2, "use_beam_search": True}], ids=str
+)
+def test_prompts_of_several_choices_are_scored_once(served: Any, how: dict[str, Any]) -> None:
+    answer = ask(served, echo=True, logprobs=1, prompt_logprobs=0, **how)
+    of_prompt = [item.logprob for item in scores(served, PROMPT, 1)]
+    for choice in answer["choices"]:
+        shown = choice["logprobs"]
+        assert shown["token_logprobs"][1 : len(PROMPT)] == of_prompt
+        assert "".join(shown["tokens"]) == choice["text"]
+        own = [next(iter(entry.values())) for entry in choice["prompt_logprobs"][1:]]
+        assert [entry["logprob"] for entry in own] == of_prompt
+    assert answer["usage"]["prompt_tokens_details"] == {"cached_tokens": 0}
+
+
 def test_a_stop_string_cuts_the_best_answer_after_it_was_found(served: Any) -> None:
     whole = ask(served, best_of=4, n=1)["choices"][0]["text"]
     stop = whole[2:4]

@@ -201,6 +201,8 @@ def test_best_of_hands_out_the_likeliest_whole() -> None:
     assert [own[0].score for own in found] == [scored(best[0]), scored(best[1])]
     assert all(len(own) == 1 and own[0].logprobs is None for own in found)
     assert [own[0].stats.hidden_tokens for own in found if own[0].stats] == [60, 0]
+    assert best[0] != alone(1)
+    assert next(own[0].stats.cached_tokens for own in found if own[0].stats) == 0
 
 
 def test_best_of_has_logprobs_where_asked_for_and_ranks_errors_last() -> None:

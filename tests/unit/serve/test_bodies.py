@@ -192,6 +192,7 @@ def test_a_text_before_a_suffix_is_not_served() -> None:
     [
         ({"max_tokens": 0}, "max_tokens"),
         ({"max_tokens": -1, "echo": True}, "max_tokens"),
+        ({"max_tokens": 0, "echo": True, "best_of": 2}, "best_of"),
         ({"logprobs": 21}, "logprobs"),
         ({"logprobs": -1}, "logprobs"),
         ({"logprobs": True}, "logprobs"),
