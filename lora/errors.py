@@ -258,7 +258,7 @@ class StoreUnavailable(StoreError):
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
-        super().__init__(f"the adapter store is not available: {reason}")
+        super().__init__(f"the store is not available: {reason}")
 
 
 class InvalidDigest(StoreError):

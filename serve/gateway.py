@@ -41,7 +41,7 @@ from serve.gathered_metrics import Health
 from serve.kept_responses import KeptResponses
 from serve.listing import Listing
 from serve.metrics import Metrics, ServedAdapters
-from serve.order import BACKGROUND
+from serve.order import BACKGROUND_FROM
 from serve.pins import Pins
 from serve.prompts import Prompts
 from serve.record import Recorder, SpoolWriter
@@ -120,7 +120,7 @@ class Gateway:
             Places(
                 config.batch_lines,
                 config.batch_lines_beside,
-                lambda: self.fleet.ahead_of(BACKGROUND) > 0,
+                lambda: self.fleet.ahead_of(BACKGROUND_FROM) > 0,
             ),
             config.max_body_bytes,
         )

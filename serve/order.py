@@ -26,7 +26,9 @@ Api = Literal["chat", "completions", "responses"]
 _PROMPT_PARAMETER: dict[Api, str] = {"chat": "messages", "completions": "prompt", "responses": "input"}
 
 BACKGROUND = 1 << 32
-"""Added to the priority of what nobody waits for; `priority` of a body is within 32 bits."""
+"""Added to the priority of what nobody waits for; `priority` of a body is within 32 bits, of either sign."""
+BACKGROUND_FROM = BACKGROUND - (1 << 31)
+"""Priorities from here on are of what nobody waits for, and none below."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -233,7 +233,7 @@ def test_a_store_that_is_away_says_so_in_one_line(
     fetched = shelf.store.fetch(digest, tmp_path / "cache")
     shelf.take_away()
     for call in (shelf.store.check, lambda: shelf.store.put(make(2))):
-        with pytest.raises(StoreUnavailable, match=r"^the adapter store is not available: .+$"):
+        with pytest.raises(StoreUnavailable, match=r"^the store is not available: .+$"):
             call()
     assert shelf.store.fetch(digest, tmp_path / "cache") == fetched
 

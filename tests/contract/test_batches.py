@@ -18,6 +18,7 @@ import db.keys
 import db.requests
 from db.database import Database
 from serve.errors import NoReplica
+from serve.order import BACKGROUND_FROM
 
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
 ENDED = {"completed", "failed", "expired", "cancelled"}
@@ -285,14 +286,14 @@ def test_interactive_requests_go_before_those_of_a_batch(
         replica.engine.add = lambda request, *rest, add=add, **named: (
             seen.append(request.priority), add(request, *rest, **named))[1]  # fmt: skip
     try:
-        ended(served, client, start(client, [text_line("a", priority=5)]).id)
+        ended(served, client, start(client, [text_line("a", priority=-(1 << 31))]).id)
         client.completions.create(
             model="base", prompt="hi", max_tokens=1, extra_body={"priority": (1 << 31) - 1}
         )
     finally:
         for replica in served.replicas:
             del replica.engine.add
-    assert seen == [(1 << 32) + 5, (1 << 31) - 1]
+    assert seen == [BACKGROUND_FROM, BACKGROUND_FROM - 1]
 
 
 def test_another_gateway_goes_on_where_one_died(

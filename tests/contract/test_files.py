@@ -12,6 +12,7 @@ import pytest
 import db.files
 import db.keys
 from db.database import Database
+from tests.contract.s3_server import S3Server
 
 LINES = b'{"custom_id": "a"}\n'
 
@@ -169,3 +170,21 @@ def test_bytes_that_are_lost_are_told_and_not_made_up(served: Any, client: opena
     with pytest.raises(openai.InternalServerError) as caught:
         client.files.content(made.id)
     assert caught.value.code == "content_missing"
+
+
+def test_files_live_in_a_bucket_as_well(served: Any, s3_credentials: None) -> None:
+    server = S3Server()
+    server.client().create_bucket(Bucket="files")
+    content = bytes(range(256)) * 40_000  # more than one part of an upload
+    try:
+        with (
+            served.another(store_url="s3://files/some/prefix", s3=server.options) as other,
+            other.client as client,
+        ):
+            made = upload(client, content)
+            assert client.files.content(made.id).read() == content
+            client.files.delete(made.id)
+            other.gateway.files.clean()
+        assert server.client().list_objects_v2(Bucket="files")["KeyCount"] == 0
+    finally:
+        server.stop()

@@ -125,9 +125,7 @@ def test_no_error_tells_what_the_server_says_of_the_credentials(
     shelf: S3Shelf, make_adapter_folder: Make
 ) -> None:
     shelf.server.fail("denied", "", method="PUT")
-    with pytest.raises(
-        StoreUnavailable, match=r"^the adapter store is not available: .*AccessDenied$"
-    ) as met:
+    with pytest.raises(StoreUnavailable, match=r"^the store is not available: .*AccessDenied$") as met:
         shelf.store.put(make_adapter_folder())
     text = "".join(traceback.format_exception(met.value))
     assert "a-key-id" not in text

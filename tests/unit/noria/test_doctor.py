@@ -46,7 +46,7 @@ def test_a_store_that_does_not_answer_is_found(tmp_path: Path) -> None:
     wrong = load(overrides={("store", "url"): (tmp_path / "file").as_uri()}, environment={})
     found = {finding.name: finding for finding in examine(wrong)}
     assert not found["adapter store"].ok
-    assert f"{tmp_path}/file: the adapter store is not available" in found["adapter store"].detail
+    assert f"{tmp_path}/file: the store is not available" in found["adapter store"].detail
 
 
 def test_a_file_in_the_place_of_the_data_folder_is_found(tmp_path: Path) -> None:
