@@ -17,7 +17,7 @@ from engine.errors import BadGrammar, UnsupportedModel
 from engine.grammar import Grammar
 from engine.grammar_form import compiler_form
 from engine.grammar_tokens import compiler_tokens
-from engine.guide import Guide, said
+from engine.guide import Guide, Tables, said
 from engine.tokenizer import Tokenizer
 
 MAX_KEPT = 64
@@ -31,7 +31,13 @@ class PreparedGrammar:
     """A grammar that has been compiled, at its beginning. Requests share it; a guide is a copy."""
 
     def __init__(self, matcher: LLMatcher, end_ids: frozenset[int]) -> None:
-        self._guide = Guide(matcher, end_ids)
+        self._tables = Tables()
+        self._guide = Guide(matcher, end_ids, self._tables)
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether no guide has failed: another one might, where what they share is full."""
+        return not self._tables.failed
 
     def guide(self) -> Guide:
         """A guide for a new sequence."""
@@ -56,8 +62,10 @@ class Guidance:
     def kept(self, grammar: Grammar) -> PreparedGrammar | None:
         """What has been compiled of it, where that is still there."""
         with self._lock:
-            if (found := self._kept.get(grammar)) is not None:
-                self._kept.move_to_end(grammar)
+            found = self._kept.get(grammar)
+            if found is None or not found.is_sound:
+                return None
+            self._kept.move_to_end(grammar)
             return found
 
     def prepare(self, grammar: Grammar) -> PreparedGrammar:
@@ -70,6 +78,7 @@ class Guidance:
         prepared = PreparedGrammar(self._compile(grammar), self._end_ids)
         with self._lock:
             self._kept[grammar] = prepared
+            self._kept.move_to_end(grammar)
             while len(self._kept) > MAX_KEPT or self._kept_chars > MAX_KEPT_CHARS:
                 self._kept.popitem(last=False)
         return prepared

@@ -7,6 +7,7 @@ other times the engine thread's.
 from __future__ import annotations
 
 from concurrent.futures import Future
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from engine.errors import GuideFailed
@@ -18,14 +19,23 @@ _SHOWN = 400
 """Characters of a reason."""
 
 
+@dataclass(slots=True)
+class Tables:
+    """What all guides of one compilation share, and fill as they go; once they are full, all of them fail."""
+
+    failed: bool = False
+
+
 class Guide:
     """One sequence's way through a grammar.
 
     end_ids: tokens that end a completion; they may come where the sentence may end, and only there.
+    tables: those of the matcher.
     """
 
-    def __init__(self, matcher: LLMatcher, end_ids: frozenset[int]) -> None:
+    def __init__(self, matcher: LLMatcher, end_ids: frozenset[int], tables: Tables) -> None:
         self.end_ids = end_ids
+        self._tables = tables
         self._matcher = matcher
         self._mask: Future[bytes] | None = None
 
@@ -42,7 +52,7 @@ class Guide:
         try:
             mask = self._matcher.compute_bitmask()
             if self._matcher.is_error():
-                raise GuideFailed(_reason(self._matcher))
+                raise self._failure()
             self._mask.set_result(mask)
         except BaseException as error:  # a panic of the library is no Exception; the engine thread waits
             failed = error if isinstance(error, GuideFailed) else GuideFailed(repr(error))
@@ -63,7 +73,7 @@ class Guide:
         self._mask = None
         ends = token_id in self.end_ids
         if not ends and not self._matcher.consume_token(token_id):
-            raise GuideFailed(_reason(self._matcher))
+            raise self._failure()
         if not ends and not self._matcher.is_stopped():
             return False
         if not self._matcher.is_accepting():
@@ -72,13 +82,13 @@ class Guide:
 
     def copy(self) -> Guide:
         """Another guide at the same place, which then goes its own way."""
-        other = Guide(self._matcher.deep_copy(), self.end_ids)
+        other = Guide(self._matcher.deep_copy(), self.end_ids, self._tables)
         other._mask = self._mask if self._mask is not None and self._mask.done() else None
         return other
 
-
-def _reason(matcher: LLMatcher) -> str:
-    return f"the grammar cannot be followed: {said(matcher)}"
+    def _failure(self) -> GuideFailed:
+        self._tables.failed = True
+        return GuideFailed(f"the grammar cannot be followed: {said(self._matcher)}")
 
 
 def said(matcher: LLMatcher) -> str:

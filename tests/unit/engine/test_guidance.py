@@ -176,6 +176,18 @@ def test_what_is_used_is_kept_and_what_is_not_makes_room(guidance: Guidance) -> 
     assert guidance.kept(Grammar("regex", "x1")) is None
 
 
+def test_a_grammar_that_has_failed_is_compiled_anew(guidance: Guidance, folder: Path) -> None:
+    """What guides share fills up with use, and then fails them all."""
+    grammar = Grammar("regex", "ab")
+    prepared = guidance.prepare(grammar)
+    assert not follows(prepared.guide(), "b", folder)
+    assert guidance.kept(grammar) is None
+    again = guidance.prepare(grammar)
+    assert again is not prepared
+    assert guidance.kept(grammar) is again
+    assert follows(again.guide(), "ab", folder)
+
+
 def test_long_grammars_are_kept_in_smaller_number(guidance: Guidance) -> None:
     texts = [f"a{number}{'b' * (MAX_CHARS - 8)}" for number in range(10)]
     for text in texts:

@@ -11,7 +11,7 @@ import pytest
 from engine.errors import GuideFailed
 from engine.fake_runner import FakeRunner
 from engine.grammar import Grammar
-from engine.guide import Guide
+from engine.guide import Guide, Tables
 from engine.mask_threads import MAX_THREADS, MaskThreads
 from engine.records import SampledRow, SampledTokens, ScheduledSeq, StepPlan
 from engine.restriction import narrowed, restricted
@@ -43,7 +43,7 @@ class Matcher:
 
 
 def guide(tokens: set[int], *, begun: bool = True, error: str = "") -> Guide:
-    made = Guide(Matcher(tokens, error), frozenset({END}))  # type: ignore[arg-type]
+    made = Guide(Matcher(tokens, error), frozenset({END}), Tables())  # type: ignore[arg-type]
     if begun:
         made.begin()
         made.fill()
