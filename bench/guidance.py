@@ -2,15 +2,16 @@
 
     python -m bench.guidance --model FOLDER [--rows 16] [--steps 40] [--rounds 8] [--temperature 0]
 
-The rows' numbers alternate in short bursts, so a slow phase of the machine hits all. A row that follows a
-grammar writes a JSON array of people without end. Late is the share of its steps in which its mask was not
-ready, so that it had no token.
+The numbers of guided rows alternate in short bursts, in random order, so a slow phase of the machine hits
+all. A row that follows a grammar writes a JSON array of people without end. Late is the share of its steps in
+which its mask was not ready, so that it had no token.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import random
 import statistics
 import time
 from collections.abc import Callable
@@ -75,8 +76,9 @@ def company(engine: Engine, rows: int, steps: int, rounds: int, temperature: flo
     """A line for each number of guided rows; the last column is what a plain row keeps of its speed."""
     numbers = (0, 1, rows)
     found: dict[int, list[Burst]] = {number: [] for number in numbers}
+    order = random.Random(1)
     for _ in range(rounds + 1):  # the first warms up
-        for number in numbers:
+        for number in order.sample(numbers, len(numbers)):
             found[number].append(burst(engine, rows, number, steps, temperature))
     without = [each.ms for each in found[0]]
     lines = []

@@ -18,9 +18,12 @@ from engine.token_mask import tokens_of
 
 def is_adjusted(seq: ScheduledSeq) -> bool:
     """Whether the row's logits are not those it is drawn from."""
-    return bool(
-        seq.banned_ids or seq.allowed is not None or seq.sampling.logit_bias or has_penalty(seq.sampling)
-    )
+    return bool(seq.banned_ids or seq.allowed is not None or is_shifted(seq))
+
+
+def is_shifted(seq: ScheduledSeq) -> bool:
+    """Whether tokens that may be drawn are more or less likely than the model has them."""
+    return bool(seq.sampling.logit_bias or has_penalty(seq.sampling))
 
 
 def adjusted(logits: Tensor, seq: ScheduledSeq) -> Tensor:

@@ -13,13 +13,14 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from engine.adjustment import adjusted, is_adjusted
+from engine.adjustment import adjusted, is_shifted
 from engine.candidates import top_candidates
 from engine.filters import keep_min_p, keep_top_k, keep_top_p
 from engine.ranking import rank
 from engine.records import SampledRow, ScheduledSeq, TokenLogprob
 from engine.sampling import SamplingParams
 from engine.scores import Scores
+from engine.token_mask import holds
 
 GREEDY_BELOW = 1e-5
 """Temperatures under this are greedy: the division would leave float32."""
@@ -33,7 +34,7 @@ def sample(scores: Scores, seqs: Sequence[ScheduledSeq]) -> list[SampledRow]:
     A row whose logits are not finite, or that has no token left to choose, carries an error of its own.
     """
     tokens = list(scores.best)
-    drawn = [row for row, seq in enumerate(seqs) if not takes_best(seq) and tokens[row] >= 0]
+    drawn = [row for row, seq in enumerate(seqs) if tokens[row] >= 0 and not takes_best(seq, tokens[row])]
     for row in drawn:
         tokens[row] = _chosen(scores.logits[row], seqs[row])
     return sampled_rows(scores, seqs, tokens, token_logprobs(scores.logits, tokens, seqs))
@@ -52,9 +53,11 @@ def sampled_rows(
     ]
 
 
-def takes_best(seq: ScheduledSeq) -> bool:
-    """Whether the likeliest token is the one to take, whatever it is."""
-    return seq.sampling.temperature < GREEDY_BELOW and not is_adjusted(seq)
+def takes_best(seq: ScheduledSeq, best: int) -> bool:
+    """Whether the likeliest token of a row's logits, which are finite, is the one to take."""
+    if seq.sampling.temperature >= GREEDY_BELOW or is_shifted(seq):
+        return False
+    return best not in seq.banned_ids and (seq.allowed is None or holds(seq.allowed, best))
 
 
 def _chosen(logits: Tensor, seq: ScheduledSeq) -> int:

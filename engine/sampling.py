@@ -49,7 +49,8 @@ class SamplingParams:
     bad_words: token sequences; the last of one is not sampled where the others have just been generated.
     prompt_logprobs: as logprobs, of each prompt token but the first, given those before it. Such a prompt is
         computed whole: the prefix cache is not looked up.
-    grammar: the completion is a sentence of it, unless it is cut at max_tokens.
+    grammar: the completion is a sentence of it, unless it is cut at max_tokens or by a stop token of the
+        request. It ends where nothing but the end may follow, also before min_tokens and with ignore_eos.
     """
 
     max_tokens: int

@@ -22,6 +22,11 @@ def mask_of(token_ids: Iterable[int], vocab_size: int) -> bytes:
     return bytes(mask)
 
 
+def holds(mask: bytes, token_id: int) -> bool:
+    """Whether a token of the vocabulary is in the set."""
+    return bool(mask[token_id >> 3] >> (token_id & 7) & 1)
+
+
 def tokens_of(mask: bytes, vocab_size: int) -> Bools:
     """Whether each token of the vocabulary is in the set; bool [vocab_size]."""
     bits = np.unpackbits(np.frombuffer(mask, np.uint8), count=vocab_size, bitorder="little")

@@ -29,7 +29,7 @@ class DrawArrays:
         self._kept: list[object] = []
         self._seqs = seqs
         self._tokens = list(best)
-        wanted = [row for row, seq in enumerate(seqs) if best[row] >= 0 and _is_looked_at(seq)]
+        wanted = [row for row, seq in enumerate(seqs) if best[row] >= 0 and _is_looked_at(seq, best[row])]
         self.rows = (DrawRow * len(wanted))()
         for place, row in enumerate(wanted):
             self._fill(self.rows[place], row, seqs[row])
@@ -48,7 +48,7 @@ class DrawArrays:
     def _fill(self, to: DrawRow, row: int, seq: ScheduledSeq) -> None:
         params = seq.sampling
         to.row = row
-        to.token = self._tokens[row] if takes_best(seq) else -1
+        to.token = self._tokens[row] if takes_best(seq, self._tokens[row]) else -1
         to.top = -1 if params.logprobs is None else min(params.logprobs, self._vocab)
         if to.token >= 0:
             return
@@ -85,5 +85,5 @@ class DrawArrays:
         return numbers.buffer_info()[0] if numbers else None
 
 
-def _is_looked_at(seq: ScheduledSeq) -> bool:
-    return seq.sampling.logprobs is not None or not takes_best(seq)
+def _is_looked_at(seq: ScheduledSeq, best: int) -> bool:
+    return seq.sampling.logprobs is not None or not takes_best(seq, best)

@@ -124,7 +124,9 @@ class StructuredBody(Body):
     renamed: ClassVar[Mapping[str, str]] = OLDER_NAMES
 
     structured_outputs: StructuredOutputs | None = Field(
-        default=None, description="The form of the answer: one of json, regex, choice, grammar, json_object."
+        default=None,
+        description="The form of the answer, from its first token or the end of its thought on: one of json, "
+        "regex, choice, grammar, json_object. It ends where nothing may follow, whatever min_tokens says.",
     )
 
     @property

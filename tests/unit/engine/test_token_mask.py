@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.token_mask import mask_of, tokens_of
+from engine.token_mask import holds, mask_of, tokens_of
 
 
 @pytest.mark.parametrize("vocab_size", [1, 31, 32, 33, 50])
@@ -14,3 +14,4 @@ def test_a_set_comes_back(vocab_size: int) -> None:
     assert len(mask) % 4 == 0
     assert tokens_of(mask, vocab_size).nonzero()[0].tolist() == wanted
     assert len(tokens_of(mask, vocab_size)) == vocab_size
+    assert [token for token in range(vocab_size) if holds(mask, token)] == wanted
