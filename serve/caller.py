@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from serve.errors import InvalidField
+from serve.errors import InvalidField, brief
 from serve.ids import bare_id, uuid7
 
 MAX_HEADER_CHARS = 512
@@ -44,7 +44,7 @@ def read_caller(headers: Mapping[str, str], tenant: str) -> Caller:
         tenant=tenant,
         user=_header(headers, "x-noria-user"),
         conversation=_header(headers, "x-noria-conversation"),
-        source=_source(_header(headers, "x-noria-source")),
+        source=_source(headers.get("x-noria-source")),
     )
     return caller.with_parent(_header(headers, "x-noria-parent"), "x-noria-parent")
 
@@ -65,4 +65,4 @@ def _source(value: str | None) -> Source:
         case "eval":
             return "eval"
         case _:
-            raise InvalidField(f"x-noria-source is {value!r}; allowed: traffic, eval", "x-noria-source")
+            raise InvalidField(f"x-noria-source is {brief(value)}; allowed: traffic, eval", "x-noria-source")

@@ -27,7 +27,12 @@ def test_without_headers_it_is_traffic_of_nobody() -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("x-noria-source", "training"), ("x-noria-parent", "7"), ("x-noria-user", "u" * 513)],
+    [
+        ("x-noria-source", "training"),
+        ("x-noria-source", ""),
+        ("x-noria-parent", "7"),
+        ("x-noria-user", "u" * 513),
+    ],
 )
 def test_odd_headers_are_refused_by_name(name: str, value: str) -> None:
     with pytest.raises(InvalidField) as caught:
