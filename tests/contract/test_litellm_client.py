@@ -1,11 +1,16 @@
 """litellm, unmodified, by its custom OpenAI provider."""
 
+import gc
+from collections.abc import Iterator
 from typing import Any
 
 import litellm
 import pytest
 
-pytestmark = pytest.mark.filterwarnings("ignore:Items? .* on TypedDict class .*ReadOnly:UserWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:Items? .* on TypedDict class .*ReadOnly:UserWarning"),
+    pytest.mark.filterwarnings("ignore:Exception ignored in:pytest.PytestUnraisableExceptionWarning"),
+]
 
 ASKED: dict[str, Any] = {
     "model": "openai/base",
@@ -13,6 +18,13 @@ ASKED: dict[str, Any] = {
     "max_tokens": 12,
     "seed": 3,
 }
+
+
+@pytest.fixture(autouse=True)
+def _what_litellm_leaves_open() -> Iterator[None]:
+    """Its event loops and connections are collected here, and not in somebody else's test."""
+    yield
+    gc.collect()
 
 
 @pytest.fixture
