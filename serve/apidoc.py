@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from serve.apiwords import Schema, default_of, type_of
-from serve.errors import TABLE
+from serve.error_table import TABLE
 from serve.gateway import Gateway
 from serve.web.app import routers
 from serve.web.document import document

@@ -1,4 +1,4 @@
-"""The one real model of the tests, converted once and kept."""
+"""What all tests have in common: no property has a time to hold in, and one real model is kept."""
 
 from __future__ import annotations
 
@@ -6,8 +6,12 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from engine.importer import import_gguf
+
+settings.register_profile("noria", deadline=None)
+settings.load_profile("noria")
 
 ROOT = Path(__file__).parents[1]
 

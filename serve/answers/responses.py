@@ -13,7 +13,7 @@ from typing import Any, Literal
 from serve.answers import logprobs
 from serve.answers.output_items import Event, OutputItems
 from serve.choice import Piece
-from serve.errors import ErrorAnswer
+from serve.error_table import ErrorAnswer
 from serve.parsing.parts import OutputParser, Part, Reasoning
 
 State = Literal["in_progress", "completed", "incomplete", "failed"]

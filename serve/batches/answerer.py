@@ -12,7 +12,8 @@ from serve.batches.lines import Line
 from serve.batches.outcome import Outcome, answered, refused
 from serve.caller import Caller
 from serve.conductor import Conductor
-from serve.errors import ErrorAnswer, InvalidField, ReplicaLost, answer_for
+from serve.error_table import ErrorAnswer, answer_for
+from serve.errors import InvalidField, ReplicaLost
 from serve.protocol.batches import BatchEndpoint, BatchLine
 from serve.protocol.chat import parse_chat
 from serve.protocol.completions import parse_completion

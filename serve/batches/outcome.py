@@ -7,7 +7,7 @@ from typing import Any
 from uuid import uuid4
 
 from serve.batches.lines import Line
-from serve.errors import ErrorAnswer
+from serve.error_table import ErrorAnswer
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,8 @@ import lora.errors
 from db.errors import IllegalTransition
 from serve.admin import Loaded
 from serve.answers.schema_admin import Adapter, AdapterCheck, AdapterList, AdapterLoaded, AdapterUnloaded
+from serve.error_table import TABLE
 from serve.errors import (
-    TABLE,
     AdapterAlreadyLoaded,
     AdapterNameTaken,
     AdapterNotServed,

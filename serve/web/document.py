@@ -10,7 +10,8 @@ from fastapi.routing import APIRoute
 
 from serve.answers.schema import Error, ErrorDetail
 from serve.caller import MAX_HEADER_CHARS
-from serve.errors import INTERNAL, TABLE, HeadersTooLarge, Row, row_for
+from serve.error_table import INTERNAL, TABLE, Row, row_for
+from serve.errors import HeadersTooLarge
 from serve.web.described import EVENTS, JSON, Description, Errors, Key, description_of
 from serve.web.schemas import Schema, Schemas
 

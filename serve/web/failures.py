@@ -7,7 +7,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from serve.errors import ErrorAnswer, InvalidBody, MethodNotAllowed, ServeError, UnknownPath, answer_for
+from serve.error_table import ErrorAnswer, answer_for
+from serve.errors import InvalidBody, MethodNotAllowed, ServeError, UnknownPath
 from serve.metrics import Metrics
 
 logger = logging.getLogger(__name__)

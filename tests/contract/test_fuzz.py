@@ -144,7 +144,6 @@ def test_malformed_bodies_harm_nobody(served: Any, http: httpx.Client) -> None:
     @given(bodies())
     @settings(
         max_examples=BODIES,
-        deadline=None,
         derandomize=True,
         database=None,
         phases=[Phase.generate],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.activation import NEVER, activation
@@ -34,7 +34,6 @@ def test_an_adapter_holds_from_the_start_of_the_last_occurrence(
 tokens = st.lists(st.integers(0, 2), min_size=1, max_size=12)
 
 
-@settings(deadline=None)
 @given(prompt=tokens, invocation=tokens)
 def test_the_position_is_that_of_peft(prompt: list[int], invocation: list[int]) -> None:
     from peft import LoraConfig

@@ -152,7 +152,7 @@ def test_misuse_is_noticed() -> None:
         pool.check_integrity([[block], [block]])
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(
     size=st.integers(1, 12),
     history=st.lists(

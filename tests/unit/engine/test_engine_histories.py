@@ -342,7 +342,7 @@ def test_ten_thousand_steps_with_everything_that_can_happen(
     assert any(account.preemptions for kind in CHOICES for account in told.finished(kind))
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(
     sizes=st.fixed_dictionaries(
         {

@@ -21,7 +21,7 @@ from tests.unit.engine.conftest import byte_fallback_encoder, byte_level_encoder
 from tests.unit.engine.grammars import answers, asked, end_ids, guided_engine, schema, text_of, token_ids
 
 FOLDERS = {"byte_level": ("<|im_end|>", "<|endoftext|>"), "byte_fallback": ("</s>",)}
-RUNS = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+RUNS = settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 
 
 @pytest.fixture(scope="module", params=FOLDERS)

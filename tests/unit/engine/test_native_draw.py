@@ -93,7 +93,7 @@ def requests(draw: st.DrawFn, vocab: int) -> ScheduledSeq:
     )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(data=st.data(), vocab=st.sampled_from(VOCABS), level=st.sampled_from(LEVELS))
 def test_tokens_are_those_of_the_sampler_in_torch(
     models: Models, data: st.DataObject, vocab: int, level: Level

@@ -108,7 +108,7 @@ drawn = st.builds(
 
 @levels
 @given(shape=drawn, lengths=st.lists(st.integers(1, 40), min_size=1, max_size=5), seed=st.integers(0, 99))
-@settings(deadline=None, max_examples=25, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, suppress_health_check=list(HealthCheck))
 def test_any_model_and_batch(level: Level, shape: Shape, lengths: list[int], seed: int) -> None:
     with tempfile.TemporaryDirectory() as root, pytest.MonkeyPatch.context() as patch:
         folder = save_drawn(shape, Path(root))

@@ -84,7 +84,7 @@ lengths = st.lists(st.sampled_from([1, 2, 9, 15, 16, 17, 33, 63, 64, 65, 129]), 
 
 @levels
 @given(shape=drawn, lengths=lengths, share=st.floats(0, 1, exclude_max=True), seed=st.integers(0, 99))
-@settings(deadline=None, max_examples=25, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, suppress_health_check=list(HealthCheck))
 def test_any_heads_and_batch(level: Level, shape: Shape, lengths: list[int], share: float, seed: int) -> None:
     """A number that both sides round apart, one in some ten thousand, shows in the third digit."""
     with tempfile.TemporaryDirectory() as root, pytest.MonkeyPatch.context() as patch:

@@ -41,7 +41,7 @@ ranks = st.lists(st.sampled_from([1, 2, 4, 7, 8, 16, 17, 33]), min_size=3, max_s
 subsets = st.lists(
     st.lists(st.sampled_from(MODULES), min_size=1, max_size=7, unique=True), min_size=3, max_size=3
 )
-relaxed = settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+relaxed = settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 
 
 def halves(rows: list[Row], shares: list[float]) -> list[tuple[int, int]]:

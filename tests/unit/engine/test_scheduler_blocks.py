@@ -123,7 +123,7 @@ def test_a_fork_without_a_place_room_or_running_parent_waits() -> None:
     assert full.fork(parent).state == "waiting"
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(
     policy=st.sampled_from(["max_utilization", "guaranteed_no_evict"]),
     watermark=st.integers(0, 3),

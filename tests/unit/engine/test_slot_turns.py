@@ -180,7 +180,7 @@ def test_damage_is_noticed(harm: Any, message: str) -> None:
         turns.table.check_integrity(turns.live)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(
     num_slots=st.integers(1, 4),
     history=st.lists(

@@ -61,7 +61,7 @@ VALUES = st.recursive(
     ),
     max_leaves=8,
 )
-QUICK = settings(deadline=None, max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
+QUICK = settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @contextmanager

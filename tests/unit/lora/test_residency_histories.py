@@ -149,7 +149,7 @@ KINDS += ["cancel", "unload", "replace", "pin", "unpin", "prefetch", "pause"]
 STEPS = st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, 59)), max_size=60)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(room=st.integers(0, 5), steps=STEPS)
 def test_random_histories_keep_the_books(room: int, steps: list[tuple[str, int]]) -> None:
     async def run() -> None:

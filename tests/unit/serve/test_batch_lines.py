@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import IO, Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from serve.batches.lines import MAX_PROBLEMS, Checked, check_lines, read_line
@@ -71,7 +71,6 @@ def test_more_lines_than_are_allowed(file: IO[bytes], monkeypatch: pytest.Monkey
     assert (problem.code, problem.line) == ("too_many_requests", None)
 
 
-@settings(deadline=None)
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20), max_size=8))
 def test_whatever_the_names_each_is_there_once(names: list[str]) -> None:
     with tempfile.TemporaryFile() as file:

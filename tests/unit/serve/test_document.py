@@ -4,7 +4,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from serve.errors import TABLE
+from serve.error_table import TABLE
 from serve.gateway import Gateway
 from serve.protocol.chat import ChatBody
 from serve.web.app import routers

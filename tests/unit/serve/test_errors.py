@@ -5,8 +5,10 @@ import pytest
 import db.errors
 import engine.errors
 import lora.errors
+import serve.error_table
 import serve.errors
-from serve.errors import RemoteError, answer_for, row_for
+from serve.error_table import answer_for, row_for
+from serve.errors import RemoteError
 
 ROOTS = {
     db.errors: db.errors.DbError,
@@ -32,7 +34,7 @@ def test_every_error_has_a_row(module: ModuleType) -> None:
 
 
 def test_rows_carry_a_status_and_a_code_of_their_own() -> None:
-    for row in serve.errors.TABLE.values():
+    for row in serve.error_table.TABLE.values():
         assert 400 <= row.status < 600
         assert row.code
         assert row.code == row.code.lower()

@@ -27,7 +27,7 @@ def depth(value: Any) -> int:
 
 
 @given(VALUES, st.booleans())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_the_depth_is_that_of_the_parsed_value(value: Any, escaped: bool) -> None:
     raw = json.dumps(value, ensure_ascii=escaped).encode()
     for levels in range(depth(value) + 2):

@@ -6,7 +6,7 @@ from itertools import groupby
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from openai import Omit
 from openai.lib.streaming.responses._responses import ResponseStreamState
@@ -18,7 +18,8 @@ from serve.answers.output_items import OutputItems
 from serve.answers.responses import Frame, ResponseFormat, item_id, response_id
 from serve.answers.schema_responses import ResponseEvent, ResponseObject
 from serve.choice import Piece
-from serve.errors import GenerationError, answer_for
+from serve.error_table import answer_for
+from serve.errors import GenerationError
 from serve.ids import bare_id
 from serve.parsing.hermes import HermesParser
 from serve.parsing.parts import CallArguments, CallStart, Content, Part, Reasoning
@@ -137,7 +138,6 @@ def played(shape: ResponseFormat, pieces: list[Piece]) -> list[dict[str, Any]]:
     return [json.loads(json.dumps(event)) for event in events()]
 
 
-@settings(deadline=None)
 @given(drawn=runs, finish=st.sampled_from(["stop", "length"]))
 def test_the_clients_state_machine_makes_the_same_answer_of_any_parts(drawn: list[Any], finish: str) -> None:
     parts = parts_of(drawn)
@@ -164,7 +164,6 @@ def test_the_clients_state_machine_makes_the_same_answer_of_any_parts(drawn: lis
     assert [item.type for item in snapshot.output] == [item["type"] for item in answer["output"]]
 
 
-@settings(deadline=None)
 @given(drawn=runs, cut=st.lists(st.integers(1, 3), max_size=8))
 def test_however_the_text_is_read_the_items_are_the_same(drawn: list[Any], cut: list[int]) -> None:
     text = "".join(

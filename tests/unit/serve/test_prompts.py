@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 
 from engine.errors import NoChatTemplate
-from serve.errors import answer_for
+from serve.error_table import answer_for
 from serve.prompts import LONG_TEXT, Prompts, of_text
 from serve.talk import Talk
 

@@ -109,7 +109,7 @@ async def test_silence_is_filled_with_comments_and_speech_is_not() -> None:
 
 
 @given(st.lists(st.tuples(st.binary(max_size=9), st.booleans()), max_size=30))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_comments_stand_between_parts_only(parts: list[tuple[bytes, bool]]) -> None:
     """Each part is one message to the server, comments are messages of their own, whatever the timing."""
     wire = Wire()
