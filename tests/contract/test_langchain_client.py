@@ -4,25 +4,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI, OpenAI
-from pydantic import BaseModel
 
 
-class City(BaseModel):
-    """A city."""
-
-    name: str
-    capital: bool
-
-
-@tool
-def weather(city: str) -> str:
-    """The weather of a city."""
-    return f"sunny in {city}"
-
-
-@pytest.fixture
+@pytest.fixture(scope="module")
 def chat(served: Any) -> Iterator[ChatOpenAI]:
     model = ChatOpenAI(
         model="base", base_url=f"{served.url}/v1", api_key="any", max_retries=0, max_tokens=12, seed=3

@@ -1,7 +1,9 @@
 """pydantic-ai, unmodified: an agent over the OpenAI chat model."""
 
+from collections.abc import AsyncIterator
 from typing import Any
 
+import openai
 import pytest
 from pydantic_ai import Agent
 from pydantic_ai.models.openai import OpenAIChatModel
@@ -9,8 +11,9 @@ from pydantic_ai.providers.openai import OpenAIProvider
 
 
 @pytest.fixture
-def model(served: Any) -> OpenAIChatModel:
-    return OpenAIChatModel("base", provider=OpenAIProvider(base_url=f"{served.url}/v1", api_key="any"))
+async def model(served: Any) -> AsyncIterator[OpenAIChatModel]:
+    async with openai.AsyncOpenAI(base_url=f"{served.url}/v1", api_key="any") as client:
+        yield OpenAIChatModel("base", provider=OpenAIProvider(openai_client=client))
 
 
 async def test_an_agent_answers(model: OpenAIChatModel) -> None:
