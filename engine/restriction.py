@@ -63,7 +63,8 @@ def narrowed(seq: ScheduledSeq, guide: Guide) -> ScheduledSeq:
     if banned and not _without(mask, guide.end_ids).any():
         banned = tuple(token_id for token_id in banned if token_id not in guide.end_ids)
     if seq.allowed is not None:
-        mask = (np.frombuffer(mask, np.uint32) & np.frombuffer(seq.allowed, np.uint32)).tobytes()
+        own = np.frombuffer(seq.allowed, np.uint32)
+        mask = (np.frombuffer(mask, np.uint32)[: len(own)] & own).tobytes()  # a guide's may be a word longer
     return replace(seq, allowed=mask, banned_ids=banned)
 
 

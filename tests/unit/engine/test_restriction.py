@@ -57,7 +57,9 @@ def row(seq_id: int, follows: Guide | None = None, **more: Any) -> ScheduledSeq:
 
 def kept(seq: ScheduledSeq) -> list[int]:
     assert seq.allowed is not None
-    left = set(tokens_of(seq.allowed, VOCAB).nonzero()[0].tolist()) - set(seq.banned_ids)
+    left = set(tokens_of(seq.allowed, min(VOCAB, 8 * len(seq.allowed))).nonzero()[0].tolist()) - set(
+        seq.banned_ids
+    )
     return sorted(left)
 
 
@@ -73,6 +75,13 @@ def test_a_mask_is_narrowed_by_allowed_tokens_and_bans() -> None:
     follows = guide({5, 6, 7, 69, END})
     assert kept(narrowed(row(0, follows, allowed=mask_of([6, 7, 69], VOCAB)), follows)) == [6, 7, 69]
     assert kept(narrowed(row(0, follows, banned_ids=(END, 5)), follows)) == [6, 7, 69]
+
+
+def test_the_mask_of_a_guide_may_be_longer_than_the_vocabulary() -> None:
+    follows = guide({5, 6, END})
+    allowed = mask_of([6, 7], 64)
+    assert len(follows.mask()) > len(allowed)
+    assert kept(narrowed(row(0, follows, allowed=allowed), follows)) == [6]
 
 
 def test_the_end_is_not_banned_where_nothing_else_may_follow() -> None:
