@@ -18,6 +18,7 @@ from engine.grammar import Grammar
 from engine.grammar_form import compiler_form
 from engine.grammar_tokens import compiler_tokens
 from engine.guide import Guide, Tables, said
+from engine.token_mask import tokens_of
 from engine.tokenizer import Tokenizer
 
 MAX_KEPT = 64
@@ -25,6 +26,11 @@ MAX_KEPT_CHARS = 1 << 20
 LIMITS = LLParserLimits(max_lexer_states=100_000, verbose_errors=False)
 """Those of the library beside: what it takes to compile (1,000,000 units of 20 ns, 500,000 symbols) and to
 make one mask (200,000 units of 70 ns, 50,000 items)."""
+TRIED_TOKENS = 4
+"""Behind the beginning of a sentence; what is too wide for the parser mostly shows there."""
+_NOTHING = "nothing satisfies it"
+_NO_TOKEN = "NoExtensionBias"
+"""What the library calls a place where nothing may follow."""
 
 
 class PreparedGrammar:
@@ -92,17 +98,27 @@ class Guidance:
             tokenizer, tokens = self._tokenizer, self._tokens
         form = compiler_form(grammar, after_space=tokenizer.drops_first_space)
         matcher = LLMatcher(tokens, form, log_level=0, limits=LIMITS)
-        # A language without a sentence shows when the first token is looked for.
-        first = matcher.deep_copy()
-        mask = b"" if matcher.is_error() else first.compute_bitmask()
-        for each in (matcher, first):
-            if each.is_error():
-                raise BadGrammar(grammar.param, said(each))
-        if not any(mask):
-            raise BadGrammar(grammar.param, "nothing satisfies it")
+        if matcher.is_error():
+            raise _refused(grammar.param, matcher)
+        self._try(matcher.deep_copy(), grammar.param)
         if matcher.get_grammar_warnings():
             raise BadGrammar(grammar.param, "; ".join(matcher.get_grammar_warnings()))
         return matcher
+
+    def _try(self, matcher: LLMatcher, param: str) -> None:
+        """Follow it for some tokens: a language without a sentence shows at the first, one too wide soon."""
+        for _ in range(TRIED_TOKENS):
+            mask = matcher.compute_bitmask()
+            if matcher.is_error():
+                raise _refused(param, matcher)
+            if not any(mask):
+                raise BadGrammar(param, _NOTHING)
+            after = tokens_of(mask, self._vocab_size)
+            after[list(self._end_ids)] = False
+            if matcher.is_stopped() or not after.any():
+                return
+            if not matcher.consume_token(int(after.argmax())):
+                raise _refused(param, matcher)
 
     @cached_property
     def _tokenizer(self) -> Tokenizer:
@@ -117,3 +133,8 @@ class Guidance:
                 f"a grammar needs 1 end token or more, and at most the model's {self._vocab_size} tokens"
             )
         return compiler_tokens(own, self._vocab_size, self._end_ids)
+
+
+def _refused(param: str, matcher: LLMatcher) -> BadGrammar:
+    reason = said(matcher)
+    return BadGrammar(param, _NOTHING if _NO_TOKEN in reason else reason)

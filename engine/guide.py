@@ -92,6 +92,6 @@ class Guide:
 
 
 def said(matcher: LLMatcher) -> str:
-    """The matcher's error on one line, without the state of its parser."""
-    message = matcher.get_error().partition("<non-verbose/>")[0]
+    """The matcher's error on one line, without the state of its parser and where its program was."""
+    message = matcher.get_error().partition("<non-verbose/>")[0].partition("<backtrace>")[0]
     return " ".join(message.split())[:_SHOWN] or "nothing was said why"

@@ -205,3 +205,23 @@ def test_threads_prepare_side_by_side(guidance: Guidance, folder: Path) -> None:
 def test_a_model_without_end_tokens_follows_no_grammar(folder: Path) -> None:
     with pytest.raises(UnsupportedModel, match="0 end tokens"):
         Guidance(folder, 1000, frozenset()).prepare(Grammar("regex", "a"))
+
+
+def test_what_the_parser_cannot_follow_from_its_beginning_is_refused_at_once(guidance: Guidance) -> None:
+    wide = schema({"type": "object", "properties": {f"p{n}": {"type": "integer"} for n in range(2000)}})
+    with pytest.raises(BadGrammar, match="max is 2000"):
+        guidance.prepare(wide)
+
+
+@pytest.mark.parametrize("grammar", [schema({"$ref": "#"}), Grammar("lark", "start: start")])
+def test_a_grammar_that_only_means_itself_is_said_to_have_no_sentence(
+    guidance: Guidance, grammar: Grammar
+) -> None:
+    with pytest.raises(BadGrammar, match="nothing satisfies it"):
+        guidance.prepare(grammar)
+
+
+def test_a_panic_of_the_compiler_is_told_without_its_stack(guidance: Guidance) -> None:
+    with pytest.raises(BadGrammar) as told:
+        guidance.prepare(Grammar("lark", 'start: a "x"\na[lazy]: /.*/'))
+    assert "backtrace" not in str(told.value)
