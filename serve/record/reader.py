@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import msgpack
-
 from db.rows import FeedbackRecord, RequestRecord
+from serve.record.packing import unpack
 from serve.record.spool import HEADER, SUFFIX, segment_path
 
 MAX_ENTRY_BYTES = 64 << 20
@@ -106,7 +105,7 @@ class SpoolReader:
             if payload is None:
                 return
             max_bytes -= len(payload)
-            kind, values = msgpack.unpackb(payload, timestamp=3)
+            kind, values = unpack(payload)
             yield kind, values
 
     def _next(self) -> bytes | None:

@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-import msgpack
-
 from db.errors import Conflict, DatabaseAway, DbError
 from db.rows import FeedbackRecord, RequestRecord
+from serve.record.packing import pack
 from serve.record.reader import Batch, SpoolReader
 from serve.record.spool import SpoolWriter, plain, try_lock
 
@@ -186,9 +185,7 @@ class Recorder:
         self.state.refused += 1
         self.state.last_error = type(error).__name__
         logger.error("record %s refused: %s", record.id, error, extra={"action": "record_refused"})
-        (self._refused() / f"{record.id}.msgpack").write_bytes(
-            msgpack.packb([str(error), plain(record)], datetime=True)
-        )
+        (self._refused() / f"{record.id}.msgpack").write_bytes(pack([str(error), plain(record)]))
 
     def _refused(self) -> Path:
         folder = self._writer.folder.parent / REFUSED_FOLDER

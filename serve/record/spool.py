@@ -22,10 +22,9 @@ from pathlib import Path
 from typing import Any, Literal
 from uuid import uuid4
 
-import msgpack
-
 from db.rows import FeedbackRecord, RequestRecord
 from serve.errors import SpoolFull
+from serve.record.packing import pack
 
 SEGMENT_BYTES = 8 << 20
 HEADER = struct.Struct(">II")
@@ -137,7 +136,7 @@ class SpoolWriter:
             raise SpoolFull(f"the spool holds {self.bytes} bytes; at most {self._max_bytes} are allowed")
 
     def _write(self, kind: Kind, values: dict[str, Any]) -> None:
-        payload = msgpack.packb([kind, values], datetime=True)
+        payload = pack([kind, values])
         entry = HEADER.pack(len(payload), zlib.crc32(payload)) + payload
         with self._mutex:
             try:
