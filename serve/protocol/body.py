@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, ClassVar, NoReturn, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from serve.errors import InvalidBody, InvalidField, UnknownParameter, UnsupportedParameter, brief
 from serve.protocol.nesting import is_deeper
@@ -27,6 +27,14 @@ class Body(BaseModel):
     renamed: ClassVar[Mapping[str, str]] = {}
 
     model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_null(cls, value: Any) -> Any:
+        """Also of an object within the body."""
+        if not isinstance(value, dict):
+            return value
+        return {name: item for name, item in value.items() if item is not None}
 
 
 class Misfit(ValueError):

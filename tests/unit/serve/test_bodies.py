@@ -118,6 +118,21 @@ def test_values_that_change_nothing_pass(change: dict[str, Any]) -> None:
     assert parse_chat(CHAT | change).model == "m"
 
 
+def test_null_within_an_object_counts_as_not_sent_too() -> None:
+    function = {"name": "f", "description": None, "parameters": None, "strict": None}
+    call = {"id": "c", "type": None, "function": {"name": "f", "arguments": "{}"}}
+    asked = {"role": "assistant", "content": None, "tool_calls": [call]}
+    body = parse_chat(
+        CHAT
+        | {"messages": [asked, {"role": "tool", "tool_call_id": "c", "content": "x"}]}
+        | {"tools": [{"type": "function", "function": function}]}
+        | {"stream": True, "stream_options": {"include_usage": None, "continuous_usage_stats": True}}
+    )
+    assert body.tools[0].function.description == ""
+    assert body.stream_options is not None
+    assert not body.stream_options.include_usage
+
+
 def test_false_is_not_taken_for_zero() -> None:
     with pytest.raises(InvalidField):
         parse_chat(CHAT | {"best_of": True})
