@@ -23,3 +23,8 @@ class Grammar:
     text: str
     param: str = field(default="grammar", compare=False)
     frame: str = ""
+
+    @property
+    def chars(self) -> int:
+        """Characters of all its text."""
+        return len(self.text) + len(self.frame)

@@ -37,9 +37,8 @@ def compiler_form(grammar: Grammar, *, after_space: bool) -> str:
 
     Raises BadGrammar, GrammarTooComplex.
     """
-    size = len(grammar.text) + len(grammar.frame)
-    if size > MAX_CHARS:
-        raise GrammarTooComplex(grammar.param, f"{size} characters", f"{MAX_CHARS} are")
+    if grammar.chars > MAX_CHARS:
+        raise GrammarTooComplex(grammar.param, f"{grammar.chars} characters", f"{MAX_CHARS} are")
     parts = [_part(grammar) | {"name": "sentence"}]
     if grammar.frame:
         parts.insert(0, {"lark_grammar": grammar.frame, "name": "framed"})

@@ -91,7 +91,7 @@ class Guidance:
 
     @property
     def _kept_chars(self) -> int:
-        return sum(len(grammar.text) for grammar in self._kept)
+        return sum(grammar.chars for grammar in self._kept)
 
     def _compile(self, grammar: Grammar) -> LLMatcher:
         with self._opening:

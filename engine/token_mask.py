@@ -14,9 +14,14 @@ WORD_BYTES = 4
 Bools = np.ndarray[tuple[int], np.dtype[np.bool_]]
 
 
+def mask_bytes(vocab_size: int) -> int:
+    """Bytes of a mask over so many tokens."""
+    return -(-vocab_size // (8 * WORD_BYTES)) * WORD_BYTES
+
+
 def mask_of(token_ids: Iterable[int], vocab_size: int) -> bytes:
     """The set of `token_ids`, all of them below vocab_size."""
-    mask = bytearray(-(-vocab_size // (8 * WORD_BYTES)) * WORD_BYTES)
+    mask = bytearray(mask_bytes(vocab_size))
     for token_id in token_ids:
         mask[token_id >> 3] |= 1 << (token_id & 7)
     return bytes(mask)

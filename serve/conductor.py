@@ -21,7 +21,7 @@ from serve.generation import Generation
 from serve.ids import uuid7
 from serve.metrics import BASE, Meter, Metrics
 from serve.order import Api, Order, Prompt
-from serve.prompts import Prompts, of_text
+from serve.prompts import Prompts, beside, of_text
 from serve.protocol.chat import ChatBody
 from serve.protocol.completions import CompletionBody
 from serve.record.keeper import Keeper
@@ -134,5 +134,9 @@ async def _prompt(order: Order, body: CompletionBody, prompt: str | list[int]) -
         return Prompt(ids, ({"role": "prompt", "content": prompt},), prompt)
     if (worst := max(prompt)) >= vocabulary:
         raise InvalidField(f"prompt has token id {worst}; allowed: 0 to {vocabulary - 1}", "prompt")
-    text = tokenizer.decode(prompt)
-    return Prompt(tuple(prompt), ({"role": "prompt", "content": text},), order.reads.prompt_text(prompt))
+
+    def read() -> Prompt:
+        shown = {"role": "prompt", "content": tokenizer.decode(prompt)}
+        return Prompt(tuple(prompt), (shown,), order.reads.prompt_text(prompt) if body.echo else "")
+
+    return await beside(len(prompt), read)

@@ -22,7 +22,7 @@ from lora.kept_rows import REGISTRY_FILE, KeptRows
 from lora.registry import RegistrySnapshot
 from lora.registry_source import DatabaseSource
 from lora.stops import STOPS_FILE, StopsFile
-from lora.store import open_objects, open_store
+from lora.store import ObjectStore, open_objects, open_store
 from lora.watcher import RegistryWatcher
 from serve.admin import AdapterAdmin
 from serve.auth import Doorkeeper
@@ -112,29 +112,9 @@ class Gateway:
         self._objects = BackgroundThreads(4, "objects")
         objects = open_objects(config.store_url, config.s3)
         self.files = Files(self.database, objects, self._objects)
-        tools = Tools(
-            self.database,
-            objects,
-            self._objects,
-            Answerer(self.conductor, self.responder, self.vectors),
-            Places(
-                config.batch_lines,
-                config.batch_lines_beside,
-                lambda: self.fleet.ahead_of(BACKGROUND_FROM) > 0,
-            ),
-            config.max_body_bytes,
-        )
-        self.desk = Desk(self.database, tools)
+        self.desk = Desk(self.database, self._batch_tools(objects))
         self.cleaning = Cleaning(self.database, objects, self.files)
-        self.admin = AdapterAdmin(
-            CandidateReader(config, self.models, self._snapshot),
-            RegistryWriter(self.database, self.fleet, self._snapshot),
-            open_store(config.store_url, config.s3),
-            self._files,
-            self.fleet,
-            self.pins,
-            self._snapshot,
-        )
+        self.admin = self._make_admin()
 
     async def start(self) -> None:
         """Raises DatabaseAway when there is no registry to route by, nor one that was kept on this machine.
@@ -198,6 +178,32 @@ class Gateway:
                 "stranded": health.rows_stranded,
             },
         }
+
+    def _batch_tools(self, objects: ObjectStore) -> Tools:
+        config = self.config
+
+        def is_busy() -> bool:
+            return self.fleet.ahead_of(BACKGROUND_FROM) > 0
+
+        return Tools(
+            self.database,
+            objects,
+            self._objects,
+            Answerer(self.conductor, self.responder, self.vectors),
+            Places(config.batch_lines, config.batch_lines_beside, is_busy),
+            config.max_body_bytes,
+        )
+
+    def _make_admin(self) -> AdapterAdmin:
+        return AdapterAdmin(
+            CandidateReader(self.config, self.models, self._snapshot),
+            RegistryWriter(self.database, self.fleet, self._snapshot),
+            open_store(self.config.store_url, self.config.s3),
+            self._files,
+            self.fleet,
+            self.pins,
+            self._snapshot,
+        )
 
     def _snapshot(self) -> RegistrySnapshot:
         return self.watcher.snapshot

@@ -100,15 +100,7 @@ class Metrics:
             "Requests by endpoint and arm of its split.",
             ("endpoint", "variant", "adapter"),
         )
-        self.errors = Counter(
-            "noria:http_errors", "Refused or failed requests.", ("code",), registry=self.registry
-        )
-        self.responses_not_kept = Counter(
-            "noria:responses_not_kept",
-            "Answers that were to be kept and were not.",
-            registry=self.registry,
-        )
-        self.feedback = Counter("noria:feedback", "Acts of feedback.", ("kind",), registry=self.registry)
+        self._define_figures_without_adapter()
 
     def _histogram(self, name: str, text: str, buckets: tuple[float, ...]) -> AdapterFamily[Histogram]:
         histogram = Histogram(name, text, _LABELS, buckets=buckets, registry=None)
@@ -120,6 +112,17 @@ class Metrics:
         family = AdapterFamily(Counter(name, text, labels, registry=None), labels, self._recent)
         self.registry.register(family)
         return family
+
+    def _define_figures_without_adapter(self) -> None:
+        self.errors = Counter(
+            "noria:http_errors", "Refused or failed requests.", ("code",), registry=self.registry
+        )
+        self.responses_not_kept = Counter(
+            "noria:responses_not_kept",
+            "Answers that were to be kept and were not.",
+            registry=self.registry,
+        )
+        self.feedback = Counter("noria:feedback", "Acts of feedback.", ("kind",), registry=self.registry)
 
     def _define_cache_figures(self) -> None:
         histogram = self._histogram

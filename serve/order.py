@@ -65,7 +65,7 @@ class Order:
         if keep is None or keep >= len(prompt.ids):
             return prompt
         ids = prompt.ids[-keep:]
-        return replace(prompt, ids=ids, text=self.reads.prompt_text(ids))
+        return replace(prompt, ids=ids, text=self.reads.prompt_text(ids) if prompt.text else "")
 
     @property
     def shown(self) -> Shown:

@@ -14,8 +14,8 @@ from serve.routing import Route
 from serve.talk import Talk
 from serve.templates import AdapterTemplates
 
-LONG_TEXT = 20_000
-"""Characters above which a prompt is tokenised on a thread, not to hold up the other streams."""
+LONG = 20_000
+"""Characters, or tokens, above which a prompt is read on a thread, not to hold up the other streams."""
 _MESSAGE = 100
 """Characters that a message counts as beside its own: each costs the template a few microseconds."""
 
@@ -65,7 +65,7 @@ class Prompts:
 
         if confined is not None:
             return await self._templates.use(confined, write)
-        return await _done(sum(map(_size, messages)) + sum(map(_size, tools or ())), write)
+        return await beside(sum(map(_size, messages)) + sum(map(_size, tools or ())), write)
 
     def close(self) -> None:
         """No request is under way."""
@@ -89,8 +89,9 @@ async def of_text(tokenizer: Tokenizer, text: str, *, add_special_tokens: bool =
     def encode() -> list[int]:
         return tokenizer.encode(text, add_special_tokens=add_special_tokens)
 
-    return tuple(await _done(len(text), encode))
+    return tuple(await beside(len(text), encode))
 
 
-async def _done(size: int, work: Callable[[], T]) -> T:
-    return await asyncio.to_thread(work) if size > LONG_TEXT else work()
+async def beside(size: int, work: Callable[[], T]) -> T:
+    """What `work` makes of `size` characters or tokens: on a thread where those are many."""
+    return await asyncio.to_thread(work) if size > LONG else work()

@@ -1,9 +1,9 @@
 """From texts to vectors: name resolved, texts tokenised, a replica asked, the record kept. Knows no HTTP."""
 
-import asyncio
 from array import array
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from db.rows import RequestApi
 from serve.begun import begun, who_headers
@@ -12,7 +12,7 @@ from serve.choice import Tally
 from serve.errors import InvalidField, RemoteError, ReplicaLost
 from serve.fleet import Fleet, Member
 from serve.metrics import BASE, Meter, Metrics
-from serve.prompts import LONG_TEXT
+from serve.prompts import beside
 from serve.protocol.embeddings import Text, VectorBody
 from serve.record.keeper import Entry, Keeper
 from serve.routing import Route, Router
@@ -86,16 +86,15 @@ class VectorMaker:
         member = self._fleet.pick(route.model.name, route.adapter_digest)
         vocabulary, longest = route.model.spec.vocab_size, member.report.max_model_len
         reader = TextReader(route.model.tokenizer, wish.body, vocabulary, longest)
-        if wish.characters > LONG_TEXT:
-            ids = await asyncio.to_thread(_read, reader, wish)
-        else:
-            ids = _read(reader, wish)
+        ids, shown = await beside(wish.characters, lambda: _read(reader, wish))
         tally = Tally(sum(map(len, ids)))
-        entry = self._begin(wish, caller, route, reader, tally)
+        entry = self._begin(wish, caller, route, shown, tally)
         data = await self._recorded(_ask(member, route, ids, dim), route, entry, tally)
         return Vectors(data, dim, tally.prompt_tokens, who_headers(caller, route))
 
-    def _begin(self, wish: Wish, caller: Caller, route: Route, reader: TextReader, tally: Tally) -> Entry:
+    def _begin(
+        self, wish: Wish, caller: Caller, route: Route, shown: list[dict[str, Any]], tally: Tally
+    ) -> Entry:
         self._metrics.routed(route.endpoint, route.variant, route.adapter_id)
         record = begun(
             wish.api,
@@ -104,7 +103,7 @@ class VectorMaker:
             wish.body,
             record_id=caller.id,
             prompt_tokens=tally.prompt_tokens,
-            messages=[message for texts in wish.texts.values() for message in reader.shown(texts)],
+            messages=shown,
             stream=False,
         )
         entry = self._keeper.entry(record)
@@ -134,8 +133,10 @@ def _dimensions(asked: int | None, route: Route) -> int:
     return asked or width
 
 
-def _read(reader: TextReader, wish: Wish) -> list[list[int]]:
-    return [ids for param, texts in wish.texts.items() for ids in reader.read(texts, param)]
+def _read(reader: TextReader, wish: Wish) -> tuple[list[list[int]], list[dict[str, Any]]]:
+    """Ids of all texts, and the texts as the record keeps them."""
+    ids = [ids for param, texts in wish.texts.items() for ids in reader.read(texts, param)]
+    return ids, [message for texts in wish.texts.values() for message in reader.shown(texts)]
 
 
 async def _ask(member: Member, route: Route, texts: list[list[int]], dim: int) -> bytes:

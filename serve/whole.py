@@ -2,7 +2,8 @@
 
 import asyncio
 import contextlib
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from serve.answers.events import Format
 from serve.answers.shared import collect, takes_long, usage
@@ -10,17 +11,24 @@ from serve.conductor import Performance
 from serve.generation import merged, start_all
 from serve.responder import Responder, Turn
 
+T = TypeVar("T")
 
-async def whole(performance: Performance[Format]) -> dict[str, Any]:
-    """A chat or a completion. Raises the refusal of the replica, GenerationError or ReplicaLost."""
+
+async def whole(performance: Performance[Format], into: Callable[[dict[str, Any]], T]) -> T:
+    """What `into`, on any thread, makes of a chat or a completion.
+
+    Raises the refusal of the replica, GenerationError or ReplicaLost.
+    """
     generations = performance.generations
     await start_all(generations)
     async with contextlib.aclosing(merged(generations)) as made:
         pieces = [piece async for piece in made]
     choices = collect(pieces, performance.choices)
-    if takes_long(pieces):
-        return await asyncio.to_thread(performance.format.whole, choices, usage(generations))
-    return performance.format.whole(choices, usage(generations))
+
+    def made_of() -> T:
+        return into(performance.format.whole(choices, usage(generations)))
+
+    return await asyncio.to_thread(made_of) if takes_long(pieces) else made_of()
 
 
 async def whole_turn(responder: Responder, turn: Turn) -> dict[str, Any]:

@@ -39,48 +39,56 @@ class StepArrays:
         starts = [seq.start for seq in seqs]
         counts = [seq.count for seq in seqs]
         wants = [seq.samples for seq in seqs]
+        slots = [seq.adapter_slot for seq in seqs]
+        firsts = [seq.scored.start - seq.start for seq in seqs]
+        lengths = [len(seq.scored) for seq in seqs]
+        ends = [start + count for start, count in zip(starts, counts, strict=True)]
+        block_counts = [blocks_for(end) * groups for end in ends]
         tokens: list[int] = []
         blocks: list[int] = []
-        for seq in seqs:
-            end = seq.start + seq.count
+        for seq, end, held in zip(seqs, ends, block_counts, strict=True):
             tokens += seq.token_ids[seq.start : end]
-            blocks += seq.block_table[: blocks_for(end) * groups]
-        ends = map(sum, zip(starts, counts, strict=True))
-        block_counts = [blocks_for(end) * groups for end in ends]
-        if min(counts) < 1 or min(starts) < 0:
-            raise ValueError("a sequence of a step computes at least one token, from position 0 on")
+            blocks += seq.block_table[:held]
+        scored = targets(seqs)
+        _check_steps(seqs)
         if len(tokens) != sum(counts):
             raise ValueError("a sequence has fewer tokens than the step shall compute")
         if len(blocks) != sum(block_counts):
             raise ValueError("a block table is shorter than its sequence")
         if positions is not None:
-            _check_range("positions", [seq.start + seq.count - 1 for seq in seqs], positions)
-        scored = targets(seqs)
+            _check_range("positions", [end - 1 for end in ends], positions)
         _check_range("token_ids", [*tokens, *scored], vocab)
         _check_range("blocks", blocks, num_blocks)
-        self.samples = sum(wants)
-        slots = [seq.adapter_slot for seq in seqs]
-        self.scored = len(scored)
-        firsts = [seq.scored.start - seq.start for seq in seqs]
-        lengths = [len(seq.scored) for seq in seqs]
-        if not all(_scores_own(seq) for seq in seqs if seq.scored):
-            raise ValueError("a position is scored that the step does not compute, or samples from")
+        self.samples, self.scored = sum(wants), len(scored)
         heads = [*starts, *counts, *block_counts, *slots, *wants, *firsts, *lengths]
         self._numbers = array("i", [*heads, *tokens, *scored, *blocks])
-        first, part = self._numbers.buffer_info()[0], len(seqs) * _INT_BYTES
-        self.batch = Batch(
-            sequences=len(seqs),
-            starts=first,
-            counts=first + part,
-            block_counts=first + 2 * part,
-            slots=first + 3 * part,
-            samples=first + 4 * part,
-            score_firsts=first + 5 * part,
-            score_counts=first + 6 * part,
-            token_ids=first + 7 * part,
-            targets=first + 7 * part + len(tokens) * _INT_BYTES,
-            blocks=first + 7 * part + (len(tokens) + len(scored)) * _INT_BYTES,
-        )
+        self.batch = _laid_out(self._numbers.buffer_info()[0], len(seqs), len(tokens), len(scored))
+
+
+def _laid_out(first: int, sequences: int, tokens: int, scored: int) -> Batch:
+    """Where the parts are of the numbers that begin at `first`."""
+    part = sequences * _INT_BYTES
+    behind = first + 7 * part
+    return Batch(
+        sequences=sequences,
+        starts=first,
+        counts=first + part,
+        block_counts=first + 2 * part,
+        slots=first + 3 * part,
+        samples=first + 4 * part,
+        score_firsts=first + 5 * part,
+        score_counts=first + 6 * part,
+        token_ids=behind,
+        targets=behind + tokens * _INT_BYTES,
+        blocks=behind + (tokens + scored) * _INT_BYTES,
+    )
+
+
+def _check_steps(seqs: Sequence[ScheduledSeq]) -> None:
+    if any(seq.count < 1 or seq.start < 0 for seq in seqs):
+        raise ValueError("a sequence of a step computes at least one token, from position 0 on")
+    if not all(_scores_own(seq) for seq in seqs if seq.scored):
+        raise ValueError("a position is scored that the step does not compute, or samples from")
 
 
 def _scores_own(seq: ScheduledSeq) -> bool:

@@ -15,6 +15,7 @@ from engine.adjustment import has_penalty
 from engine.native.library import DrawRow
 from engine.records import ScheduledSeq, TokenLogprob
 from engine.sampler import GREEDY_BELOW, takes_best, uniform
+from engine.token_mask import mask_bytes
 
 
 class DrawArrays:
@@ -64,8 +65,10 @@ class DrawArrays:
         banned = [token for token in seq.banned_ids if token < self._vocab]
         to.banned, to.banned_count = self._ids(banned), len(banned)
         if seq.allowed is not None:
-            if len(seq.allowed) * 8 < self._vocab:
-                raise ValueError(f"{len(seq.allowed)} bytes allow tokens; the vocabulary has {self._vocab}")
+            if len(seq.allowed) < mask_bytes(self._vocab):
+                raise ValueError(
+                    f"{len(seq.allowed)} bytes allow tokens; the vocabulary takes {mask_bytes(self._vocab)}"
+                )
             to.allowed = seq.allowed
         biases = seq.sampling.logit_bias
         to.bias_ids, to.bias_count = self._ids([token for token, _ in biases]), len(biases)

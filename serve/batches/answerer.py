@@ -5,6 +5,7 @@ import json
 import logging
 import random
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any
 
 from serve.answers.embeddings import written
@@ -28,8 +29,8 @@ LONGEST_WAIT_S = 15.0
 MAX_LOST = 3
 """A line whose replica went away so often may be what it died of."""
 
-Answer = dict[str, Any]
-Work = Callable[[Mapping[str, Any], Caller], Awaitable[Answer]]
+Into = Callable[[dict[str, Any]], Outcome]
+Work = Callable[[Mapping[str, Any], Caller, Into], Awaitable[Outcome]]
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +58,7 @@ class Answerer:
         while True:
             caller = new_caller()
             try:
-                return answered(line, caller.id, await work(request.body, caller))
+                return await work(request.body, caller, partial(answered, line, caller.id))
             except Exception as error:  # the boundary of a request: whatever happened is the line's answer
                 answer = answer_for(error)
                 lost += isinstance(error, ReplicaLost)
@@ -67,23 +68,24 @@ class Answerer:
             await asyncio.sleep(wait * random.uniform(0.5, 1.0))
             wait = min(wait * 2, LONGEST_WAIT_S)
 
-    async def _chat(self, body: Mapping[str, Any], caller: Caller) -> Answer:
-        return await whole(await self._conductor.chat(parse_chat(_unstreamed(body)), caller))
+    async def _chat(self, body: Mapping[str, Any], caller: Caller, into: Into) -> Outcome:
+        return await whole(await self._conductor.chat(parse_chat(_unstreamed(body)), caller), into)
 
-    async def _complete(self, body: Mapping[str, Any], caller: Caller) -> Answer:
-        return await whole(await self._conductor.complete(parse_completion(_unstreamed(body)), caller))
+    async def _complete(self, body: Mapping[str, Any], caller: Caller, into: Into) -> Outcome:
+        return await whole(await self._conductor.complete(parse_completion(_unstreamed(body)), caller), into)
 
-    async def _respond(self, body: Mapping[str, Any], caller: Caller) -> Answer:
+    async def _respond(self, body: Mapping[str, Any], caller: Caller, into: Into) -> Outcome:
         turn = await self._responder.turn(parse_response(_unstreamed(body)), caller)
-        return await whole_turn(self._responder, turn)
+        return into(await whole_turn(self._responder, turn))
 
-    async def _embed(self, body: Mapping[str, Any], caller: Caller) -> Answer:
+    async def _embed(self, body: Mapping[str, Any], caller: Caller, into: Into) -> Outcome:
         parsed = parse_embeddings(body)
         vectors = await self._vectors.make(
             Wish("embeddings", parsed, {"input": parsed.input}, parsed.dimensions), caller
         )
-        made = await asyncio.to_thread(lambda: json.loads(b"".join(written(parsed, caller.id, vectors))))
-        return dict(made)
+        return await asyncio.to_thread(
+            lambda: into(json.loads(b"".join(written(parsed, caller.id, vectors))))
+        )
 
 
 def _unstreamed(body: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -1,5 +1,6 @@
 """The ASGI application of one gateway."""
 
+import asyncio
 import json
 
 from fastapi import APIRouter, FastAPI
@@ -55,7 +56,11 @@ def _document(parts: list[APIRouter]) -> APIRouter:
     @routes.get("/openapi.json")
     async def openapi() -> Response:
         if not made:
-            made.append(json.dumps(document(parts), ensure_ascii=False).encode())
+            made.append(await asyncio.to_thread(_written, parts))
         return Response(made[0], media_type="application/json")
 
     return routes
+
+
+def _written(parts: list[APIRouter]) -> bytes:
+    return json.dumps(document(parts), ensure_ascii=False).encode()

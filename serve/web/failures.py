@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 
 
 class Failures:
-    """The outermost layer: turns an exception into its answer, unless an answer has begun."""
+    """Turns an exception of what is inside it into its answer, unless an answer has begun."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
         self._app = app

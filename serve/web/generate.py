@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator
+from functools import partial
 
 from fastapi import APIRouter
 from starlette.requests import Request
@@ -78,8 +79,8 @@ async def _answer(
             performance.close,
             keep_alive_s=gateway.config.keep_alive_s,
         )
-    answer = await while_connected(request, whole(performance))
-    return JSONResponse(answer, headers=performance.headers)
+    write = partial(JSONResponse, headers=performance.headers)
+    return await while_connected(request, whole(performance, write))
 
 
 async def _events(performance: Performance[Format], metrics: Metrics) -> AsyncGenerator[bytes, None]:

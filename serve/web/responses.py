@@ -97,6 +97,13 @@ def router(gateway: Gateway) -> APIRouter:
             keep_alive_s=gateway.config.keep_alive_s,
         )
 
+    _add_kept(routes, gateway)
+    return routes
+
+
+def _add_kept(routes: APIRouter, gateway: Gateway) -> None:
+    """The routes of answers that were kept."""
+
     @routes.get("/v1/responses/{response_id}", openapi_extra=_GET.extra)
     async def response(response_id: str, request: Request) -> dict[str, Any]:
         tenant = gateway.doorkeeper.tenant(request.headers)
@@ -120,8 +127,6 @@ def router(gateway: Gateway) -> APIRouter:
     async def cancel_response(response_id: str, request: Request) -> Response:
         await gateway.kept_responses.get(gateway.doorkeeper.tenant(request.headers), response_id)
         raise NotInBackground
-
-    return routes
 
 
 async def _events(gateway: Gateway, turn: Turn) -> AsyncGenerator[bytes, None]:

@@ -10,7 +10,7 @@ from engine.tokenizer import Tokenizer
 from serve.answers.schema_tokens import Detokenized, Tokens
 from serve.errors import InvalidField, UnknownModel
 from serve.gateway import Gateway
-from serve.prompts import of_text
+from serve.prompts import beside, of_text
 from serve.protocol.tokens import DetokenizeBody, TokenizeBody, parse_detokenize, parse_tokenize
 from serve.routing import Route
 from serve.web.body import read_object
@@ -43,12 +43,14 @@ def router(gateway: Gateway) -> APIRouter:
         body = parse_tokenize(await read_object(request, gateway.config.max_body_bytes))
         route = gateway.router.route(body.model, "", task=None)
         ids = await _ids(gateway, route, body)
-        tokenizer = route.model.tokenizer
+        spelling = route.model.tokenizer.spelling
         return {
             "count": len(ids),
             "max_model_len": gateway.max_model_len(route.model.name),
             "tokens": ids,
-            "token_strs": [tokenizer.spelling(id_) for id_ in ids] if body.return_token_strs else None,
+            "token_strs": await beside(len(ids), lambda: list(map(spelling, ids)))
+            if body.return_token_strs
+            else None,
         }
 
     @routes.post("/detokenize", openapi_extra=_DETOKENIZE.extra)
@@ -56,7 +58,8 @@ def router(gateway: Gateway) -> APIRouter:
     async def detokenize(request: Request) -> dict[str, Any]:
         gateway.doorkeeper.tenant(request.headers)
         body = parse_detokenize(await read_object(request, gateway.config.max_body_bytes))
-        return {"prompt": _text(gateway.router.route(body.model, "", task=None), body)}
+        route = gateway.router.route(body.model, "", task=None)
+        return {"prompt": await beside(len(body.tokens), lambda: _text(route, body))}
 
     return routes
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from serve.batches.answerer import MAX_LOST, Answerer
+from serve.batches.answerer import MAX_LOST, Answerer, Into
 from serve.batches.lines import Line
 from serve.batches.outcome import Outcome, left_out
 from serve.caller import Caller
@@ -25,11 +25,11 @@ class Scripted(Answerer):
         self.ids: list[str] = []
         self._work = {"/v1/completions": self._scripted}
 
-    async def _scripted(self, body: Mapping[str, Any], caller: Caller) -> dict[str, Any]:
+    async def _scripted(self, body: Mapping[str, Any], caller: Caller, into: Into) -> Outcome:
         self.ids.append(caller.id)
         if self._failures:
             raise self._failures.pop(0)
-        return {"object": "text_completion", "usage": USAGE}
+        return into({"object": "text_completion", "usage": USAGE})
 
 
 async def outcome(answerer: Answerer, **body: Any) -> Outcome:

@@ -7,7 +7,7 @@ import pytest
 
 from engine.errors import NoChatTemplate
 from serve.error_table import answer_for
-from serve.prompts import LONG_TEXT, Prompts, of_text
+from serve.prompts import LONG, Prompts, of_text
 from serve.talk import Talk
 
 
@@ -31,7 +31,7 @@ async def test_a_model_without_a_chat_template_is_named() -> None:
     assert "'tiny'" in answer.body["error"]["message"]
 
 
-@pytest.mark.parametrize("text", ["", "ab", "a" * (LONG_TEXT + 1)], ids=["empty", "short", "long"])
+@pytest.mark.parametrize("text", ["", "ab", "a" * (LONG + 1)], ids=["empty", "short", "long"])
 async def test_a_text_of_any_length_with_marks_and_without(text: str) -> None:
     bare = tuple(map(ord, text))
     assert await of_text(cast(Any, Plain()), text) == (1, *bare)

@@ -16,7 +16,7 @@ from serve.errors import InvalidField
 from serve.order import Prompt
 from serve.parsing.parts import Call, Reply
 from serve.parsing.plain import PlainParser
-from serve.prompts import LONG_TEXT, Prompts
+from serve.prompts import LONG, Prompts
 from serve.talk import Calls, Talk
 from serve.understanding import understand
 from serve.visible import VisibleText
@@ -134,6 +134,6 @@ async def test_a_prompt_may_end_within_a_thought(folder: Path, talk: Talk, thoug
 
 
 async def test_a_long_talk_is_written_on_a_thread_and_is_the_same(folder: Path) -> None:
-    talk = Talk(({"role": "user", "content": "x" * LONG_TEXT},))
+    talk = Talk(({"role": "user", "content": "x" * LONG},))
     prompt, made = await understood(folder, CHATML, talk)
-    assert made.decode(prompt.ids).count("x") == LONG_TEXT
+    assert made.decode(prompt.ids).count("x") == LONG
