@@ -113,7 +113,10 @@ _BY_CLASS: tuple[tuple[type[Exception], type[DbError]], ...] = (
 
 def translate(error: psycopg.Error) -> DbError | None:
     """Return our error for one of the driver's, or None when it is a fault of this code (bad SQL)."""
-    message = error.diag.message_primary or str(error).strip() or type(error).__name__
+    told = error.diag.message_primary
+    if isinstance(error, pg.ForeignKeyViolation):  # its first line names the constraint, the detail the value
+        told = error.diag.message_detail or told
+    message = told or str(error).strip() or type(error).__name__
     ours = _BY_STATE.get(error.sqlstate or "")
     if ours is None:
         ours = next((mapped for theirs, mapped in _BY_CLASS if isinstance(error, theirs)), None)

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any, TypeVar
 
-from serve.errors import BadRequest, RemoteError
+from serve.errors import BadRequest, InvalidBody, InvalidField, RemoteError, brief
+from serve.protocol.body import read_json
 from serve.protocol.chat import ChatBody, parse_chat
 from serve.protocol.response_items import (
     FunctionCallItem,
@@ -154,6 +155,30 @@ def _assistant(items: Sequence[Item]) -> Iterator[Message]:
             case FunctionCallItem():
                 message.setdefault("tool_calls", []).append(_call(item))
     yield _whole(message)
+
+
+def refuse_cut_calls(items: Sequence[Item], *, kept: bool) -> None:
+    """Raises InvalidField for a call without a JSON object of arguments, as one that was cut is.
+
+    kept: the items came with previous_response_id.
+    """
+    for place, item in enumerate(items):
+        if not isinstance(item, FunctionCallItem) or _is_object(item.arguments):
+            continue
+        param = "previous_response_id" if kept else f"input[{place}].arguments"
+        raise InvalidField(
+            f"{param}: the call {brief(item.call_id)} of {brief(item.name)} has the arguments "
+            f"{brief(item.arguments)}; expected a JSON object as a text, which a call that was cut is not",
+            param,
+        )
+
+
+def _is_object(arguments: str) -> bool:
+    try:
+        read_json((arguments or "{}").encode())
+    except (InvalidBody, UnicodeEncodeError):
+        return False
+    return True
 
 
 def _call(item: FunctionCallItem) -> Mapping[str, Any]:

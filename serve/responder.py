@@ -11,7 +11,7 @@ from serve.answers.responses import Frame, ResponseFormat, item_id
 from serve.answers.shared import fingerprint
 from serve.caller import Caller
 from serve.conductor import Conductor, Performance
-from serve.conversation import in_own_names, to_chat
+from serve.conversation import in_own_names, refuse_cut_calls, to_chat
 from serve.errors import BadRequest, RemoteError
 from serve.generation import start_all
 from serve.ids import bare_id
@@ -51,6 +51,8 @@ class Responder:
         if body.previous_response_id is not None:
             history = await self._kept.history(caller.tenant, body.previous_response_id)
         handed_in = await self._kept.resolved(caller.tenant, body.items)
+        refuse_cut_calls(history, kept=True)
+        refuse_cut_calls(handed_in, kept=False)
         items = _with_ids(handed_in, caller.id)
 
         def shape(order: Order, prompts: Sequence[Prompt]) -> ResponseFormat:

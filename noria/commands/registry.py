@@ -1,4 +1,4 @@
-"""`noria endpoint`, `consent`, `key`, `model`: what must exist before traffic can be served and used."""
+"""`noria endpoint`, `consent`, `tenant`, `key`, `model`: what must exist before traffic can be used."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ endpoint = typer.Typer(help="Endpoints: the stable names that clients call.", no
 consent = typer.Typer(help="Who allows their traffic to be used for training.", no_args_is_help=True)
 key = typer.Typer(
     help="API keys of clients, asked for when server.require_api_key is set.", no_args_is_help=True
+)
+tenant = typer.Typer(
+    help="Tenants: what one keeps, answers and files and batches, no other sees.", no_args_is_help=True
 )
 model = typer.Typer(help="Base models.", no_args_is_help=True)
 Tenant = Annotated[str, typer.Option(help="Tenant.")]
@@ -59,6 +62,20 @@ def withdraw(
     with open_database(options.settings(config, data)) as db:
         row = ledger.withdraw(db, tenant, user)
     out.print(f"{row.action}: {row.tenant} {row.user_key or '(all users)'} at {row.at}")
+
+
+@tenant.command("create")
+def create_tenant(
+    name: Annotated[str, typer.Argument(help="Name of the tenant.")],
+    config: options.Config = None,
+    data: options.Data = None,
+) -> None:
+    """Create a tenant, to whom keys may belong."""
+    from db import tenants
+
+    with open_database(options.settings(config, data)) as db:
+        tenants.create(db, name)
+    out.print(name)
 
 
 @key.command("create")

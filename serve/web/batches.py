@@ -95,7 +95,11 @@ def router(gateway: Gateway) -> APIRouter:
 
 
 async def _create(gateway: Gateway, body: BatchBody, caller: Caller) -> BatchRow:
-    file = await gateway.files.get(caller.tenant, body.input_file_id)
+    try:
+        file = await gateway.files.get(caller.tenant, body.input_file_id)
+    except UnknownFile as error:
+        error.param = "input_file_id"
+        raise
     if file.purpose != "batch":
         raise InvalidField(
             f"input_file_id is a file for {file.purpose!r}; allowed: one for 'batch'", "input_file_id"

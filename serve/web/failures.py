@@ -63,7 +63,7 @@ def respond(answer: ErrorAnswer) -> Response:
 async def on_http_exception(request: Request, error: Exception) -> Response:
     """What the routing and the parser of forms refuse, in our shape."""
     assert isinstance(error, HTTPException)
-    headers = dict(error.headers or {})
+    headers = {name.lower(): value for name, value in (error.headers or {}).items()}
     answer = answer_for(_ours(request, error, headers.get("allow", "")))
     return JSONResponse(answer.body, answer.status, answer.headers | headers)
 

@@ -197,7 +197,7 @@ def test_an_input_must_be_a_file_for_batches_that_is_there(served: Any, client: 
     assert caught.value.param == "input_file_id"
     with pytest.raises(openai.NotFoundError) as missing:
         client.batches.create(input_file_id="file-nosuch", endpoint=TEXT, completion_window="24h")
-    assert missing.value.code == "file_not_found"
+    assert (missing.value.code, missing.value.param) == ("file_not_found", "input_file_id")
 
 
 def test_output_files_may_say_when_they_expire(served: Any, client: openai.OpenAI) -> None:

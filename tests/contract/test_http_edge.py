@@ -48,6 +48,13 @@ def test_unknown_paths_and_methods_have_the_same_shape(
     assert set(answer.json()["error"]) == {"message", "type", "param", "code"}
 
 
+def test_a_wrong_method_is_told_which_are_right(served: Any) -> None:
+    with served.http as http:
+        answer = http.post("/v1/models")
+    assert answer.headers["allow"] == "GET"
+    assert answer.json()["error"]["message"] == "Method Not Allowed: POST /v1/models; allowed: GET"
+
+
 @pytest.mark.parametrize(
     ("method", "path"),
     [("GET", "/health"), ("GET", "/nowhere"), ("GET", "/v1/completions"), ("POST", "/v1/chat/completions")],

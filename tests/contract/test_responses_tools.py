@@ -105,6 +105,18 @@ def test_a_call_that_was_cut_is_incomplete(served: Any) -> None:
     assert "response.function_call_arguments.done" not in [event.type for event in events]
 
 
+def test_what_goes_on_from_a_call_that_was_cut_is_refused_by_where_it_is(served: Any) -> None:
+    with served.client as client:
+        first = client.responses.create(**calling() | {"max_output_tokens": 50})
+        with pytest.raises(openai.BadRequestError) as by_id:
+            client.responses.create(**asked(previous_response_id=first.id))
+        with pytest.raises(openai.BadRequestError) as by_items:
+            client.responses.create(**asked(input=[{"role": "user", "content": "go on"}, *first.output]))
+    assert by_id.value.param == "previous_response_id"
+    assert by_items.value.param == f"input[{len(first.output)}].arguments"
+    assert first.output[-1].call_id in by_id.value.message
+
+
 @pytest.mark.parametrize(
     ("extra", "param"),
     [

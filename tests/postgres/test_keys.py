@@ -2,9 +2,9 @@ import hashlib
 
 import pytest
 
-from db import audit, keys
+from db import audit, keys, tenants
 from db.database import Database
-from db.errors import NotFound
+from db.errors import Conflict, InvalidValue, NotFound
 
 
 def test_a_key_is_valid_until_it_is_revoked(db: Database) -> None:
@@ -27,5 +27,15 @@ def test_making_and_ending_a_key_are_audited_without_the_key(db: Database) -> No
 
 
 def test_a_key_needs_a_tenant_that_exists(db: Database) -> None:
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFound, match="nobody"):
         keys.create(db, "nobody")
+
+
+def test_a_tenant_is_made_once(db: Database) -> None:
+    tenants.create(db, "legal")
+    key = keys.create(db, "legal")
+    assert keys.active(db) == {hashlib.sha256(key.encode()).hexdigest(): "legal"}
+    with pytest.raises(Conflict, match="legal"):
+        tenants.create(db, "legal")
+    with pytest.raises(InvalidValue):
+        tenants.create(db, "")
