@@ -143,7 +143,7 @@ class SamplingParams:
                 raise BadGrammar(self.grammar.param, "a beam search follows no grammar")
             for param, neutral in _NEUTRAL_IN_BEAMS.items():
                 if (value := getattr(self, param)) != neutral:
-                    raise InvalidParameter(param, value, f"{neutral} with beam_width")
+                    raise InvalidParameter(param, value, f"{neutral} in a beam search")
 
 
 def moved_seed(seed: int, index: int) -> int:

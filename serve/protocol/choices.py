@@ -18,8 +18,9 @@ class ChoicesBody(StreamedBody):
         default=None,
         ge=1,
         le=MAX_CHOICES,
-        description="Make so many and hand out the n of the highest log probability per token, best first; "
-        "all count in the usage. Not with stream, unless equal to n. With use_beam_search: the beams.",
+        description="Make so many and, where that is more than n, hand out the n of the highest log "
+        "probability per token, best first; all count in the usage. Not with stream, unless equal to n. "
+        "With use_beam_search: the beams.",
     )
     use_beam_search: bool = Field(
         default=False,

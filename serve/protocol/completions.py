@@ -26,7 +26,10 @@ class CompletionBody(FormedBody, GenerationBody):
 
     neutral: ClassVar[Mapping[str, tuple[Any, ...]]] = _NEUTRAL
 
-    prompt: Any = Field(description="Texts or lists of token ids to go on with, one or a list of them.")
+    prompt: Any = Field(
+        description="Texts or lists of token ids to go on with, one or a list of them; with their choices at "
+        f"most {MAX_SEQUENCES} texts in all."
+    )
     max_tokens: int = Field(
         default=16, ge=0, lt=INT64, description="Most tokens to make; 0, with echo, only scores the prompt."
     )

@@ -99,3 +99,4 @@ def test_beams_refuse_whatever_changes_logits(param: str, value: object) -> None
     with pytest.raises(InvalidParameter) as caught:
         SamplingParams(max_tokens=8, beam_width=2, **values).validate()
     assert caught.value.param == param
+    assert "in a beam search" in str(caught.value)
