@@ -24,152 +24,26 @@ import httpx
 import numpy as np
 import openai
 import pytest
-import tokenizers
 import uvicorn
 from safetensors.numpy import save_file
-from tokenizers import decoders, models, pre_tokenizers
 
 import db.registry
 from db import migrate
 from db.database import Database
 from db.embedded import EmbeddedPostgres
-from engine.async_engine import AsyncEngine
 from engine.config import EngineConfig
-from engine.engine import Engine
-from engine.fake_runner import FakeRunner, expected, fake_engine
+from engine.fake_runner import expected
 from engine.tokenizer import Tokenizer
-from lora.residency import Residency
 from serve.config import AppConfig, ModelConfig
-from serve.directory import Directory, ReplicaReport
+from serve.directory import Directory
 from serve.door import listening_socket
 from serve.gateway import Gateway
-from serve.link import LinkServer
 from serve.web.app import make_app
-from serve.worker import Worker
-from tests.unit.lora.fakes import FakeFit, FakeSource
+from tests.contract.model_folder import BASE, VOCABULARY, write_adapter, write_model
+from tests.contract.replicas import TOKEN, Replica
 
-BASE = "base"
 BASE_DIGEST = "sha256:" + "ab" * 32
-TOKEN = "token"
-MODEL_LEN = 512
-VOCABULARY = 97
-MAX_WAITING = 64
 ADMIN = {"authorization": "Bearer root"}
-CHATML = (  # tools are named only, and called as Hermes does: the context is short
-    "{% for tool in tools or [] %}{{ tool.function.name }}: <tool_call>\n{% endfor %}"
-    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] }}"
-    "{% for call in message.tool_calls or [] %}"
-    "<tool_call>{{ call.function | tojson }}</tool_call>{% endfor %}"
-    "<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-)
-SHAPE = {
-    "vocab_size": 300,
-    "hidden_size": 16,
-    "intermediate_size": 24,
-    "num_hidden_layers": 1,
-    "num_attention_heads": 2,
-    "num_key_value_heads": 1,
-    "max_position_embeddings": MODEL_LEN,
-    "eos_token_id": 0,
-}
-
-
-def write_model(folder: Path) -> Path:
-    """A folder without weights: one token a byte, ids 1 to 96 readable, id 0 the end of a turn."""
-    folder.mkdir(parents=True)
-    readable = [*range(0x20, 0x7F), 0x0A]
-    order = [*readable, *(byte for byte in range(256) if byte not in readable)]
-    vocabulary = {"<|im_end|>": 0} | {_stand_in(byte): number for number, byte in enumerate(order, start=1)}
-    encoder = tokenizers.Tokenizer(models.BPE(vocabulary, []))
-    encoder.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    encoder.decoder = decoders.ByteLevel()
-    encoder.add_special_tokens(["<|im_end|>", "<|im_start|>"])
-    encoder.save(str(folder / "tokenizer.json"))
-    (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": CHATML}))
-    (folder / "config.json").write_text(json.dumps({"architectures": ["LlamaForCausalLM"], **SHAPE}))
-    return folder
-
-
-def _stand_in(byte: int) -> str:
-    """The printable character by which a byte-level vocabulary writes a byte."""
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [other for other in range(256) if other not in printable]
-    return chr(byte) if byte in printable else chr(256 + others.index(byte))
-
-
-class FakeLoader(FakeSource):
-    """`refusal` is raised for every adapter while it is set."""
-
-    refusal: Exception | None = None
-
-    def fit(self, digest: str, *, force: bool) -> FakeFit:
-        if self.refusal is not None:
-            raise self.refusal
-        return super().fit(digest, force=force)
-
-
-class FakeInspector:
-    """The fake engine knows no logprobs."""
-
-    async def changes(self, digest: str, *, force: bool) -> tuple[str, ...]:
-        return ()
-
-    async def check(self, digest: str) -> dict[str, Any]:
-        return {"passed": True}
-
-
-class Replica:
-    """A replica without Ray."""
-
-    def __init__(self, settings: EngineConfig, name: str, directory: Directory) -> None:
-        self.runner = FakeRunner(num_blocks=256, model_len=MODEL_LEN, vocab_size=SHAPE["vocab_size"])
-        self.engine = AsyncEngine(settings, self._events, make_engine=self._make_engine)
-        self.loader = FakeLoader()
-        self.residency = Residency(self.engine, self.loader, budget=1 << 20)
-        self.worker = Worker(self.engine, self.residency, FakeInspector())
-        self.server = LinkServer(self.worker, TOKEN)
-        self.worker.server = self.server
-        self.name = name
-        self.port = 0
-        self._directory = directory
-
-    async def start(self) -> None:
-        await self.engine.start()
-        self.port = await self.server.start("127.0.0.1")
-        self._task = asyncio.create_task(self._report())
-
-    async def stop(self) -> None:
-        self._task.cancel()
-        await self.server.close()
-        await self.engine.close(0.1)
-        await self.worker.close()
-        await self.residency.close()
-
-    def _make_engine(self, settings: EngineConfig) -> Engine:
-        """Prompts may hold every token; completions are made of readable ones."""
-        engine = fake_engine(self.runner, model=settings.model, max_waiting=MAX_WAITING)
-        self.runner.vocab_size = VOCABULARY
-        return engine
-
-    def _events(self, events: list[Any]) -> None:
-        self.worker.sink(events)
-
-    async def _report(self) -> None:
-        while True:
-            await self._directory.report(
-                ReplicaReport(
-                    replica=self.name,
-                    base_model=BASE,
-                    host="127.0.0.1",
-                    port=self.port,
-                    max_model_len=self.engine.max_model_len,
-                    adapter_slots=4,
-                    healthy=self.engine.healthy,
-                    stats=self.engine.stats(),
-                    adapters=self.worker.adapters(),
-                )
-            )
-            await asyncio.sleep(0.05)
 
 
 @dataclass
@@ -237,30 +111,6 @@ class Served:
         return not any(pins) and all(
             item.running == item.waiting == 0 and item.blocks_free == item.blocks_total for item in stats
         )
-
-
-def write_adapter(folder: Path, seed: int, **config: Any) -> Path:
-    """A PEFT folder that fits the model; its weights, and so its digest, come from the seed."""
-    folder.mkdir(parents=True)
-    rank = config.get("r", 4)
-    fields = {
-        "peft_type": "LORA",
-        "task_type": "CAUSAL_LM",
-        "base_model_name_or_path": BASE,
-        "r": rank,
-        "lora_alpha": 8,
-        "target_modules": ["q_proj"],
-        **config,
-    }
-    (folder / "adapter_config.json").write_text(json.dumps(fields))
-    values = np.random.default_rng(seed)
-    prefix = "base_model.model.model.layers.0.self_attn.q_proj"
-    tensors = {
-        f"{prefix}.lora_A.weight": values.standard_normal((rank, 16)).astype(np.float32),
-        f"{prefix}.lora_B.weight": values.standard_normal((16, rank)).astype(np.float32),
-    }
-    save_file(tensors, folder / "adapter_model.safetensors")
-    return folder
 
 
 @pytest.fixture

@@ -29,7 +29,9 @@ from serve.door import listening_socket
 from serve.gateway import Gateway
 from serve.web.app import make_app
 from serve.workshop import Parts, furnish
-from tests.contract.conftest import ADMIN, TOKEN, _free_port, write_model
+from tests.contract.conftest import ADMIN, _free_port
+from tests.contract.model_folder import write_model
+from tests.contract.replicas import TOKEN
 from tests.unit.lora.peft_models import quiet
 
 NAME, WRITER = "minis", "writer"

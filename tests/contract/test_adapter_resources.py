@@ -14,7 +14,9 @@ import pytest
 import db.audit
 import db.registry
 import db.residency
-from tests.contract.conftest import ADMIN, CHATML, Replica
+from tests.contract.conftest import ADMIN
+from tests.contract.model_folder import CHATML
+from tests.contract.replicas import Replica
 
 PROMPT = "hello"
 _names = itertools.count()

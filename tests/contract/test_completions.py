@@ -7,7 +7,7 @@ import pytest
 
 from engine.fake_runner import expected, prompt_score, state_after
 from serve.answers import shared
-from tests.contract.conftest import VOCABULARY
+from tests.contract.model_folder import VOCABULARY
 
 PROMPT = "tell me"
 

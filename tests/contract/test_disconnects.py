@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from engine.records import Request, SamplingParams
-from tests.contract.conftest import MAX_WAITING
+from tests.contract.replicas import MAX_WAITING
 
 BODY: dict[str, Any] = {"prompt": "go", "max_tokens": 400, "ignore_eos": True}
 

@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from engine.tokenizer import Tokenizer
-from tests.contract.conftest import MODEL_LEN, SHAPE
+from tests.contract.model_folder import MODEL_LEN, SHAPE
 
 CHAT = [{"role": "user", "content": "hi there"}]
 MARK = "{{ 'TPL:' + messages[0]['content'] }}"
