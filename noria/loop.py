@@ -16,6 +16,7 @@ from db.database import Database
 from evals import BatchCompleter, SuiteResult, load_suite, suite_names
 from lora.store import open_store
 from noria import console
+from noria.client_key import client_key
 from noria.errors import NoriaError
 from noria.settings import Settings
 from pipeline.evaluation import Subject, evaluate
@@ -109,15 +110,14 @@ def training_bar() -> Iterator[_TrainingBar]:
 
 
 @contextmanager
-def completer(url: str, settings: Settings) -> Iterator[BatchCompleter]:
+def completer(url: str, settings: Settings, db: Database) -> Iterator[BatchCompleter]:
     """A client of the served endpoint whose batches are marked as evaluation: they never train."""
-    client = BatchCompleter(
-        url, api_key=settings.server.admin_key or "none", headers={"x-noria-source": "eval"}
-    )
-    try:
-        yield client
-    finally:
-        client.close()
+    with client_key(settings, db) as key:
+        client = BatchCompleter(url, api_key=key, headers={"x-noria-source": "eval"})
+        try:
+            yield client
+        finally:
+            client.close()
 
 
 def evaluate_adapter(

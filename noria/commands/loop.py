@@ -92,7 +92,7 @@ def evaluate(
 ) -> None:
     """Run evaluation suites against a served adapter or base model and record the results."""
     settings = options.settings(config, data)
-    with open_database(settings) as db, completer(url or running_url(settings), settings) as client:
+    with open_database(settings) as db, completer(url or running_url(settings), settings, db) as client:
         if any(subject == model.id for model in settings.models):
             results = evaluate_base(db, client, base_of(db, subject), suite)
         else:

@@ -24,7 +24,7 @@ def evaluate(
     """Measure both; the candidate must pass the gate and beat the base outside the confidence bounds."""
     with Probe(platform.url, adapter.id) as probe:
         stage.figures["listed_after_s"] = round(probe.until_named(), 2)
-    with completer(platform.url, platform.settings) as client:
+    with completer(platform.url, platform.settings, platform.db) as client:
         base = evaluate_base(platform.db, client, platform.base)
         candidate = evaluate_adapter(platform.db, client, adapter.id)
     console.print(_table(base, candidate, adapter.id))
