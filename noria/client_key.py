@@ -1,4 +1,4 @@
-"""The key with which a command calls its own server: the admin key, or one made for the length of the call."""
+"""The key with which a command calls its own server: the admin key, or one made for that call."""
 
 from __future__ import annotations
 

