@@ -131,9 +131,8 @@ class Choice:
         end: tuple[str | None, str | int | None] = (None, None)
         for event in events:
             self._note(event)
-            delta = self._detokenizer.push(
-                event.token_ids[:-1] if self._hides_end(event) else event.token_ids
-            )
+            hides_end = event.stop_token is not None and self._hides(event.stop_token)
+            delta = self._detokenizer.push(event.token_ids[:-1] if hides_end else event.token_ids)
             parts.append(delta.text)
             logprobs += (event.logprobs or ())[: delta.tokens_used]
             if delta.stopped is not None:
@@ -159,10 +158,9 @@ class Choice:
         self._end_of(last)
         return Piece(self.index, finish="length", prompt_logprobs=self.prompt_logprobs)
 
-    def _hides_end(self, event: TokenEvent) -> bool:
-        """Whether its last token ended the text and is no part of it."""
-        stop, reading = event.stop_token, self._reading
-        return stop is not None and not (reading.include_stop and reading.text.text_bytes(stop))
+    def _hides(self, stop_token: int) -> bool:
+        """Whether a token that ended the text is no part of it."""
+        return not (self._reading.include_stop and self._reading.text.text_bytes(stop_token))
 
     def _end_of(self, event: TokenEvent) -> tuple[str | None, str | int | None]:
         """Why the choice ended with its last event: finish and stop_reason."""

@@ -48,6 +48,7 @@ class Generation:
         self._open = len(self._choices)
         """Of them, those whose last piece has not been made; in `_reading`, those whose text is not whole."""
         self._reading = self._open
+        self._tells_of_prompt = job.request.sampling.prompt_logprobs is not None
 
     @property
     def tallies(self) -> list[Tally]:
@@ -73,7 +74,8 @@ class Generation:
         assert self._stream is not None, "start() comes first"
         while self._open:
             try:
-                for piece in self._sorted(await self._take(self._stream), self._stream):
+                taking = self._stream.take() if self._reading else _account(self._stream)
+                for piece in self._sorted(await taking, self._stream):
                     yield piece
             except (TimeoutError, ReplicaLost) as error:
                 for choice in self._choices:
@@ -94,16 +96,9 @@ class Generation:
         for choice in self._choices:
             choice.end("abort", None)
 
-    async def _take(self, stream: TokenStream) -> list[TokenEvent]:
-        """What has come, waiting for it. Raises TimeoutError where nothing but accounts is missing."""
-        if self._reading:
-            return await stream.take()
-        async with asyncio.timeout(SETTLE_S):
-            return await stream.take()
-
     def _sorted(self, events: list[TokenEvent], stream: TokenStream) -> Iterator[Piece]:
         """One piece of each choice that has any. What a stop string has ended is stopped on the replica."""
-        if self.job.request.sampling.prompt_logprobs is not None:
+        if self._tells_of_prompt:
             self._tell_of_prompt(events)
         for choice, own in self._by_choice(events):
             if choice.ended:  # without the account that comes now
@@ -138,6 +133,12 @@ class Generation:
     def _fail(self, error: Exception) -> None:
         for choice in self._choices:
             choice.end("error", str(error))
+
+
+async def _account(stream: TokenStream) -> list[TokenEvent]:
+    """What comes where nothing but accounts is missing. Raises TimeoutError after SETTLE_S."""
+    async with asyncio.timeout(SETTLE_S):
+        return await stream.take()
 
 
 async def start_all(generations: list[Generation]) -> None:

@@ -19,6 +19,7 @@ class Events:
     def __init__(self, shape: Format, usage: Callable[[], dict[str, Any]]) -> None:
         self._shape = shape
         self._usage = usage
+        self._only_text = shape.only_text
         self._templates: dict[int, sse.Template] = {}
         self._begun: set[int] = set()
 
@@ -28,7 +29,7 @@ class Events:
 
     def of(self, piece: Piece) -> bytes:
         """The events of all chunks of a piece, as the format makes them; empty where there is none."""
-        if piece.finish is None and piece.index in self._begun and self._shape.only_text:
+        if piece.finish is None and piece.index in self._begun and self._only_text:
             return self._template(piece.index).event(piece.text) if piece.text else b""
         made = self._encoded(self._shape.chunks(piece))
         if made:

@@ -73,14 +73,14 @@ def write_event(event: TokenEvent) -> list[Any]:
     return [
         event.request_id,
         event.token_ids,
-        _write_logprobs(event.logprobs),
+        None if event.logprobs is None else _write_logprobs(event.logprobs),
         event.finish,
         event.stop_token,
         event.stats and list(asdict(event.stats).values()),
         event.error,
         event.index,
         event.score,
-        _write_logprobs(event.prompt_logprobs),
+        None if event.prompt_logprobs is None else _write_logprobs(event.prompt_logprobs),
     ]
 
 
@@ -88,29 +88,25 @@ def read_event(item: list[Any]) -> TokenEvent:
     """The event in an item. Raises TypeError or ValueError when malformed."""
     (request_id, token_ids, logprobs, finish, stop_token, stats, error, index, score, prompt_logprobs) = item
     return TokenEvent(
-        request_id=request_id,
-        token_ids=tuple(token_ids),
-        logprobs=_read_logprobs(logprobs),
-        finish=finish,
-        stop_token=stop_token,
-        stats=None if stats is None else RequestStats(*stats),
-        error=error,
-        index=index,
-        score=score,
-        prompt_logprobs=_read_logprobs(prompt_logprobs),
+        request_id,
+        tuple(token_ids),
+        None if logprobs is None else _read_logprobs(logprobs),
+        finish,
+        stop_token,
+        None if stats is None else RequestStats(*stats),
+        error,
+        index,
+        score,
+        None if prompt_logprobs is None else _read_logprobs(prompt_logprobs),
     )
 
 
-def _write_logprobs(logprobs: tuple[TokenLogprob, ...] | None) -> list[Any] | None:
-    return (
-        None
-        if logprobs is None
-        else [[item.token_id, item.logprob, item.top, item.rank] for item in logprobs]
-    )
+def _write_logprobs(logprobs: tuple[TokenLogprob, ...]) -> list[Any]:
+    return [[item.token_id, item.logprob, item.top, item.rank] for item in logprobs]
 
 
-def _read_logprobs(entries: list[Any] | None) -> tuple[TokenLogprob, ...] | None:
-    return None if entries is None else tuple(_read_logprob(entry) for entry in entries)
+def _read_logprobs(entries: list[Any]) -> tuple[TokenLogprob, ...]:
+    return tuple(map(_read_logprob, entries))
 
 
 def _read_logprob(entry: list[Any]) -> TokenLogprob:
