@@ -26,7 +26,7 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = NEUTRAL | {
     "prompt_cache_key": (),
     "prompt_cache_retention": (),
     "service_tier": ("auto", "default"),
-    "store": (),
+    "store": (False,),
     "thinking_token_budget": (),
     "verbosity": (),
     "web_search_options": (),

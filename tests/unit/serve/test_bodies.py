@@ -109,7 +109,7 @@ def test_a_parameter_that_is_not_served_is_refused_by_name(name: str) -> None:
         {"response_format": {"type": "text"}},
         {"logit_bias": {}, "bad_words": []},
         {"tool_choice": "none"},
-        {"service_tier": "auto"},
+        {"service_tier": "auto", "store": False},
         {"modalities": ["text"]},
         {"tools": None, "functions": None, "anything": None},
     ],
