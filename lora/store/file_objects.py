@@ -110,17 +110,17 @@ def _copy(content: IO[bytes], target: Path) -> Content:
 
 
 def _rename(staged: Path, target: Path) -> None:
-    """Its folder is made, and once more where somebody who deletes takes it away between."""
-    for last in (False, True):
-        target.parent.mkdir(parents=True, exist_ok=True)
+    """Its folder is made anew whenever somebody who deletes takes it away between."""
+    while True:
         try:
+            target.parent.mkdir(parents=True, exist_ok=True)
             staged.rename(target)
-        except FileNotFoundError:
-            if last:
-                raise
-        else:
             break
-    _flush(target.parent)
+        except (FileNotFoundError, FileExistsError):  # the latter from mkdir: gone when it looked again
+            if not staged.exists() or any(folder.is_file() for folder in target.parents):
+                raise
+    with suppress(FileNotFoundError):  # the object was deleted just now
+        _flush(target.parent)
 
 
 def _flush(folder: Path) -> None:
