@@ -79,7 +79,7 @@ def test_unknown_things_are_named(db: Database, add_adapter: Add) -> None:
 
 def test_an_adapter_must_be_of_its_endpoints_base_model(db: Database, add_adapter: Add) -> None:
     registry.register_base_model(db, "other", "sha256:o", "/models/other")
-    with pytest.raises(NotFound, match="foreign key"):
+    with pytest.raises(NotFound, match="is not present"):
         add_adapter("x", base_model="other")
 
 
