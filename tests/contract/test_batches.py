@@ -54,7 +54,8 @@ def test_every_line_is_answered_as_a_request_would_be(served: Any, client: opena
 
 
 def test_a_line_leaves_a_record_of_whoever_created_the_batch(served: Any, client: openai.OpenAI) -> None:
-    chat = {"model": "assistant", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 3}
+    said = [{"role": "user", "content": "hello"}]
+    chat = {"model": "assistant", "messages": said, "max_tokens": 3, "ignore_eos": True}
     line = {"custom_id": "a", "method": "POST", "url": CHAT, "body": chat}
     headers = {"x-noria-source": "eval", "x-noria-user": "batcher", "x-noria-conversation": "c1"}
     batch = ended(served, client, start(client, [line], CHAT, extra_headers=headers).id)
