@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from engine.ranking import likeliest_pairs
 from engine.records import Candidates, ScheduledSeq
 
 
@@ -22,8 +23,6 @@ def top_candidates(logits: Tensor, seqs: Sequence[ScheduledSeq]) -> dict[int, Ca
             logprobs = logits[row].log_softmax(dim=-1)
             if seq.banned_ids:
                 logprobs[[token for token in seq.banned_ids if token < len(logprobs)]] = -torch.inf
-            values, ids = logprobs.topk(min(seq.num_candidates, len(logprobs)))
-            pairs = zip(ids.tolist(), values.tolist(), strict=True)
-            likely = [pair for pair in pairs if pair[1] > -torch.inf]
-            found[row] = tuple(sorted(likely, key=lambda pair: (-pair[1], pair[0])))
+            pairs = likeliest_pairs(logprobs.numpy(), seq.num_candidates)
+            found[row] = tuple(pair for pair in pairs if pair[1] > -torch.inf)
     return found

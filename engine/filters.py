@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 _GROUP = 64
-"""Values of which only the largest is looked at first: a bound for top_k that leaves few to select from."""
+"""Values of which only the largest is looked at first: a bound that leaves few to select from."""
 _UNLIKELY = 1e-5
 """A nucleus seldom reaches down to such tokens: for top_p the others are sorted, not a whole row."""
 
@@ -37,12 +37,19 @@ def keep_top_p(logits: Tensor, top_p: float) -> Tensor:
 
 def _kth_largest(row: Floats, k: int) -> np.float32:
     """The k-th of a row [vocab] in descending order."""
-    largest = row[: len(row) // _GROUP * _GROUP].reshape(_GROUP, -1).max(axis=0)
-    if k <= len(largest):
-        # k values of the row at least are as large as the k-th largest of its groups.
-        row = row[row >= np.partition(largest, -k)[-k]]
+    row = row[row >= reached_by(row, k)]
     kth: np.float32 = np.partition(row, -k)[-k]
     return kth
+
+
+def reached_by(row: Floats, k: int) -> np.float32:
+    """A bound that the k largest of a row [vocab] reach, and few others; -inf where none is found fast."""
+    largest = row[: len(row) // _GROUP * _GROUP].reshape(_GROUP, -1).max(axis=0)
+    if k > len(largest):
+        return np.float32(-np.inf)
+    # k values of the row at least are as large as the k-th largest of its groups.
+    bound: np.float32 = np.partition(largest, -k)[-k]
+    return bound
 
 
 def _least_kept(probs: Tensor, top_p: Tensor) -> Tensor:

@@ -9,13 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from engine.filters import reached_by
 from engine.records import TokenLogprob
 
 Floats = np.ndarray[tuple[int], np.dtype[np.float32]]
 Ints = np.ndarray[tuple[int], np.dtype[np.int64]]
-
-_GROUP = 64
-"""Values of which only the largest is looked at first: few of a row are among the likeliest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +41,7 @@ def rank(logits: Tensor, token_ids: Sequence[int], most: int) -> Ranking:
     logprobs = logits.log_softmax(dim=-1)
     own = logprobs.gather(1, torch.tensor(token_ids)[:, None])
     likelier = (logprobs > own).sum(dim=-1)
-    top = [list(_pairs(row, most)) for row in logprobs.numpy()]
+    top = [list(likeliest_pairs(row, most)) for row in logprobs.numpy()]
     return Ranking(own.squeeze(1).tolist(), (likelier + 1).tolist(), top)
 
 
@@ -56,7 +54,8 @@ def joined(rankings: Sequence[Ranking]) -> Ranking:
     )
 
 
-def _pairs(logprobs: Floats, count: int) -> Iterator[tuple[int, float]]:
+def likeliest_pairs(logprobs: Floats, count: int) -> Iterator[tuple[int, float]]:
+    """(token id, logprob) of the `count` likeliest of a row, best first, lower ids before equals."""
     places = likeliest(logprobs, count)
     return zip(places.tolist(), logprobs[places].tolist(), strict=True)
 
@@ -66,10 +65,6 @@ def likeliest(values: Floats, count: int) -> Ints:
     count = min(count, len(values))
     if not count:
         return np.empty(0, np.int64)
-    places = np.arange(len(values))
-    largest = values[: len(values) // _GROUP * _GROUP].reshape(-1, _GROUP).max(axis=1)
-    if count <= len(largest):
-        # `count` values of the row at least are as high as the count-th highest of its groups.
-        places = np.flatnonzero(values >= np.partition(largest, -count)[-count])
+    places = np.flatnonzero(values >= reached_by(values, count))
     found: Ints = places[np.argsort(-values[places], kind="stable")[:count]]
     return found

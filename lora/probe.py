@@ -60,7 +60,12 @@ async def check_changes(
         base = await ask(probe_request(prompt, None, 1))
         if _differ(base, await ask(probe_request(prompt, digest, 1))):
             return ()
-    error = IdenticalToBase(digest, len(prompts))
+    return unchanged(digest, len(prompts), force=force)
+
+
+def unchanged(digest: str, prompts: int, *, force: bool) -> tuple[str, ...]:
+    """What it means that none of so many answers differs: IdenticalToBase, or by force a warning."""
+    error = IdenticalToBase(digest, prompts)
     if not force:
         raise error
     return (f"loaded by force: {error}",)

@@ -21,7 +21,7 @@ from serve.generation import Generation
 from serve.ids import uuid7
 from serve.metrics import BASE, Meter, Metrics
 from serve.order import Api, Order, Prompt
-from serve.prompts import Prompts, beside, of_text
+from serve.prompts import Prompts, beside, of_text, refuse_unknown
 from serve.protocol.chat import ChatBody
 from serve.protocol.completions import CompletionBody
 from serve.record.keeper import Keeper
@@ -132,8 +132,7 @@ async def _prompt(order: Order, body: CompletionBody, prompt: str | list[int]) -
         if not ids:
             raise InvalidField("prompt is empty; at least one token is needed", "prompt")
         return Prompt(ids, ({"role": "prompt", "content": prompt},), prompt)
-    if (worst := max(prompt)) >= vocabulary:
-        raise InvalidField(f"prompt has token id {worst}; allowed: 0 to {vocabulary - 1}", "prompt")
+    refuse_unknown(prompt, vocabulary, "prompt")
 
     def read() -> Prompt:
         shown = {"role": "prompt", "content": tokenizer.decode(prompt)}

@@ -37,6 +37,12 @@ class AdapterFolder(Protocol):
         """Where its files are, for as long as the block lasts."""
 
 
+async def dropped_tensors(loader: AdapterFolder, digest: str) -> list[str]:
+    """A warning for each tensor that is not applied, because it only repeats the base's."""
+    names = await asyncio.to_thread(loader.dropped, digest)
+    return [f"tensor {name} repeats the base's and was dropped" for name in names]
+
+
 @dataclass(slots=True)
 class _Question:
     """Logprobs so far, and the future of all of them."""
@@ -58,8 +64,7 @@ class Inspector:
         """Warnings. Raises IdenticalToBase unless forced, what the engine raises and what reading raises."""
         prompts = await asyncio.to_thread(self._loader.probe_prompts, digest, CHANGE_LENGTHS)
         warnings = await check_changes(self._ask, digest, prompts, force=force)
-        dropped = await asyncio.to_thread(self._loader.dropped, digest)
-        return (*warnings, *(f"tensor {name} repeats the base's and was dropped" for name in dropped))
+        return (*warnings, *await dropped_tensors(self._loader, digest))
 
     async def check(self, digest: str) -> Mapping[str, Any]:
         """The adapter against merged weights, see SelfCheck. One at a time: each takes a model's memory.

@@ -8,6 +8,7 @@ import db.registry
 from db.database import Database
 from db.errors import NotFound
 from db.rows import AdapterRow
+from serve.answers.shared import page_of
 from serve.errors import ReplicaLost, UnknownAdapterName
 from serve.fleet import Fleet, Member
 from serve.protocol.admin import AdapterQuery
@@ -38,15 +39,8 @@ class Listing:
         """One page, in OpenAI's shape of a list. Raises RegistryUnavailable."""
         wanted = query.model_dump() | {"limit": query.limit + 1}
         rows = await asked(lambda: db.registry.page(self._database, **wanted))
-        shown = rows[: query.limit]
         residents = await self._residents()
-        return {
-            "object": "list",
-            "data": [self._line(row, residents) for row in shown],
-            "first_id": shown[0].id if shown else None,
-            "last_id": shown[-1].id if shown else None,
-            "has_more": len(rows) > len(shown),
-        }
+        return page_of([self._line(row, residents) for row in rows], query.limit)
 
     async def one(self, adapter_id: str) -> dict[str, Any]:
         """One adapter, whatever its status. Raises UnknownAdapterName or RegistryUnavailable."""

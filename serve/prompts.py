@@ -1,12 +1,13 @@
 """Texts and conversations to token ids, by the tokenizer and the chat template of whoever answers."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from engine.errors import NoChatTemplate
 from engine.tokenizer import Tokenizer
+from serve.errors import InvalidField
 from serve.parsing import think
 from serve.parsing.choose import Style, style_of
 from serve.parsing.prompting import in_words
@@ -90,6 +91,12 @@ async def of_text(tokenizer: Tokenizer, text: str, *, add_special_tokens: bool =
         return tokenizer.encode(text, add_special_tokens=add_special_tokens)
 
     return tuple(await beside(len(text), encode))
+
+
+def refuse_unknown(ids: Sequence[int], vocabulary: int, param: str) -> None:
+    """Raises InvalidField for ids, one at least, that a model of so many tokens does not have."""
+    if (worst := max(ids)) >= vocabulary:
+        raise InvalidField(f"{param} has token id {worst}; allowed: 0 to {vocabulary - 1}", param)
 
 
 async def beside(size: int, work: Callable[[], T]) -> T:

@@ -6,6 +6,7 @@ from typing import Any
 
 from engine.tokenizer import Tokenizer
 from serve.errors import InputTooLong, InvalidField
+from serve.prompts import refuse_unknown
 from serve.protocol.embeddings import Text, VectorBody
 
 
@@ -33,7 +34,11 @@ class TextReader:
         ]
 
     def _read(self, text: Text, param: str) -> list[int]:
-        ids = self._encode(text) if isinstance(text, str) else self._known(text, param)
+        if isinstance(text, str):
+            ids = self.tokenizer.encode(text, add_special_tokens=self.body.add_special_tokens)
+        else:
+            refuse_unknown(text, self.vocabulary, param)
+            ids = text
         asked = self.body.truncate_prompt_tokens
         if asked is None and len(ids) > self.longest:
             raise InputTooLong(len(ids), self.longest, param)
@@ -41,15 +46,6 @@ class TextReader:
             ids = self._cut(text, room)
         if not ids:
             raise InvalidField(f"{param} has no tokens; at least one is needed", param)
-        return ids
-
-    def _encode(self, text: str) -> list[int]:
-        return self.tokenizer.encode(text, add_special_tokens=self.body.add_special_tokens)
-
-    def _known(self, ids: list[int], param: str) -> list[int]:
-        if (worst := max(ids)) >= self.vocabulary:
-            allowed = f"0 to {self.vocabulary - 1}"
-            raise InvalidField(f"{param} has token id {worst}; allowed: {allowed}", param)
         return ids
 
     def _cut(self, text: Text, room: int) -> list[int]:

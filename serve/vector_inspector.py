@@ -4,11 +4,10 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from lora.errors import IdenticalToBase
-from lora.probe import CHANGE_LENGTHS
+from lora.probe import CHANGE_LENGTHS, unchanged
 from serve.embedding_worker import TextEngine
 from serve.errors import WrongTask
-from serve.inspector import AdapterFolder
+from serve.inspector import AdapterFolder, dropped_tensors
 
 
 class VectorInspector:
@@ -22,12 +21,8 @@ class VectorInspector:
         texts = await asyncio.to_thread(self._loader.probe_prompts, digest, CHANGE_LENGTHS)
         warnings: tuple[str, ...] = ()
         if await self._engine.embed(texts, digest) == await self._engine.embed(texts):
-            error = IdenticalToBase(digest, len(texts))
-            if not force:
-                raise error
-            warnings = (f"loaded by force: {error}",)
-        dropped = await asyncio.to_thread(self._loader.dropped, digest)
-        return (*warnings, *(f"tensor {name} repeats the base's and was dropped" for name in dropped))
+            warnings = unchanged(digest, len(texts), force=force)
+        return (*warnings, *await dropped_tensors(self._loader, digest))
 
     async def check(self, digest: str) -> Mapping[str, Any]:
         """Logprobs are what the self-check compares, and vectors have none. Raises WrongTask."""

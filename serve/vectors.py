@@ -13,7 +13,7 @@ from serve.errors import InvalidField, RemoteError, ReplicaLost
 from serve.fleet import Fleet, Member
 from serve.metrics import BASE, Meter, Metrics
 from serve.prompts import beside
-from serve.protocol.embeddings import Text, VectorBody
+from serve.protocol.embeddings import EmbeddingBody, Text, VectorBody
 from serve.record.keeper import Entry, Keeper
 from serve.routing import Route, Router
 from serve.texts import TextReader
@@ -58,6 +58,11 @@ class Wish:
     body: VectorBody
     texts: Mapping[str, Sequence[Text]]
     dimensions: int | None = None
+
+    @classmethod
+    def of_embeddings(cls, body: EmbeddingBody) -> "Wish":
+        """What POST /v1/embeddings, or such a line of a batch, asks for."""
+        return cls("embeddings", body, {"input": body.input}, body.dimensions)
 
     @property
     def characters(self) -> int:

@@ -28,8 +28,8 @@ class FileRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NewBatch:
-    """What a batch is created from. `output_seconds`: how long its output files are kept."""
+class AskedBatch:
+    """What was asked for with a batch. `output_seconds`: how long its output files are kept."""
 
     id: str
     tenant: str
@@ -41,27 +41,23 @@ class NewBatch:
     source: RequestSource
     user_key: str | None
     conversation: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewBatch(AskedBatch):
+    """What a batch is created from."""
+
     window_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BatchRow:
+class BatchRow(AskedBatch):
     """One batch. `completed` and `failed` count the lines whose answers are in the object store.
 
     `lease_no` is the number of the newest lease. Each *_at is None until the batch comes to it. These are
     all columns of the table.
     """
 
-    id: str
-    tenant: str
-    endpoint: str
-    input_file_id: str
-    completion_window: str
-    metadata: Json | None
-    output_seconds: int | None
-    source: RequestSource
-    user_key: str | None
-    conversation: str | None
     status: BatchStatus
     errors: Sequence[Json] | None
     model: str | None
@@ -87,11 +83,10 @@ class BatchRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BatchPart:
+class StoredPart:
     """Answers in one object: `output_bytes` of lines for the output file, then `error_bytes` for the other.
 
-    `lines` are the numbers of the input lines answered; `completed`, `failed` and the tokens are what they
-    add to the batch's figures.
+    `lines` are the numbers of the input lines answered.
     """
 
     name: str
@@ -99,19 +94,14 @@ class BatchPart:
     output_bytes: int
     error_bytes: int
     lines: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchPart(StoredPart):
+    """A part as it is counted: what it adds to the batch's figures."""
+
     completed: int
     failed: int
     input_tokens: int
     cached_tokens: int
     output_tokens: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredPart:
-    """A part as it is read back."""
-
-    name: str
-    sha256: str
-    output_bytes: int
-    error_bytes: int
-    lines: Sequence[int]

@@ -3,7 +3,6 @@
 Times are in Unix seconds.
 """
 
-from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from pydantic import with_config
@@ -60,16 +59,4 @@ def file_card(row: FileRow) -> dict[str, Any]:
         "purpose": row.purpose,
         "status": "processed",
         "status_details": None,
-    }
-
-
-def page_of(cards: Sequence[Mapping[str, Any]], limit: int) -> dict[str, Any]:
-    """A page of at most `limit` of the cards; one more tells that there are more."""
-    shown = cards[:limit]
-    return {
-        "object": "list",
-        "data": shown,
-        "first_id": shown[0]["id"] if shown else None,
-        "last_id": shown[-1]["id"] if shown else None,
-        "has_more": len(cards) > limit,
     }

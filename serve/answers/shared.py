@@ -1,6 +1,6 @@
-"""What every answer carries, and the usage of a request."""
+"""What every answer carries, the usage of a request, and the shape of a list."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,6 +59,18 @@ def usage(generations: Iterable[Generation]) -> dict[str, Any]:
 def takes_long(pieces: Iterable[Piece]) -> bool:
     """Whether they have so many log probabilities to show that the other streams should not wait for it."""
     return sum(len(piece.logprobs) + len(piece.prompt_logprobs or ()) for piece in pieces) > MANY_LOGPROBS
+
+
+def page_of(cards: Sequence[Mapping[str, Any]], limit: int) -> dict[str, Any]:
+    """A page of at most `limit` of the cards; one more tells that there are more."""
+    shown = cards[:limit]
+    return {
+        "object": "list",
+        "data": shown,
+        "first_id": shown[0]["id"] if shown else None,
+        "last_id": shown[-1]["id"] if shown else None,
+        "has_more": len(cards) > limit,
+    }
 
 
 @dataclass(slots=True)

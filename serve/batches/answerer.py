@@ -3,7 +3,6 @@
 import asyncio
 import json
 import logging
-import random
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 from serve.answers.embeddings import written
 from serve.batches.lines import Line
 from serve.batches.outcome import Outcome, answered, refused
+from serve.batches.pauses import growing_pauses
 from serve.caller import Caller
 from serve.conductor import Conductor
 from serve.error_table import ErrorAnswer, answer_for
@@ -24,7 +24,6 @@ from serve.responder import Responder
 from serve.vectors import VectorMaker, Wish
 from serve.whole import whole, whole_turn
 
-FIRST_WAIT_S = 0.25
 LONGEST_WAIT_S = 15.0
 MAX_LOST = 3
 """A line whose replica went away so often may be what it died of."""
@@ -54,7 +53,7 @@ class Answerer:
 
         new_caller: who asks, with another id for each try.
         """
-        work, lost, wait = self._work[request.url], 0, FIRST_WAIT_S
+        work, lost, pauses = self._work[request.url], 0, growing_pauses(LONGEST_WAIT_S)
         while True:
             caller = new_caller()
             try:
@@ -65,8 +64,7 @@ class Answerer:
                 if not _may_come_again(answer) or lost == MAX_LOST:
                     _tell(error, answer)
                     return refused(line, caller.id, answer)
-            await asyncio.sleep(wait * random.uniform(0.5, 1.0))
-            wait = min(wait * 2, LONGEST_WAIT_S)
+            await asyncio.sleep(next(pauses))
 
     async def _chat(self, body: Mapping[str, Any], caller: Caller, into: Into) -> Outcome:
         return await whole(await self._conductor.chat(parse_chat(_unstreamed(body)), caller), into)
@@ -80,9 +78,7 @@ class Answerer:
 
     async def _embed(self, body: Mapping[str, Any], caller: Caller, into: Into) -> Outcome:
         parsed = parse_embeddings(body)
-        vectors = await self._vectors.make(
-            Wish("embeddings", parsed, {"input": parsed.input}, parsed.dimensions), caller
-        )
+        vectors = await self._vectors.make(Wish.of_embeddings(parsed), caller)
         return await asyncio.to_thread(
             lambda: into(json.loads(b"".join(written(parsed, caller.id, vectors))))
         )

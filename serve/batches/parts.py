@@ -8,7 +8,6 @@ import asyncio
 import hashlib
 import io
 import logging
-import random
 from collections.abc import Callable, Iterable, Sequence
 from typing import IO, TypeVar
 from uuid import uuid4
@@ -21,6 +20,7 @@ from lora.background import BackgroundThreads
 from lora.errors import DamagedObject, StoreUnavailable
 from lora.store import ObjectStore
 from serve.batches.outcome import Outcome
+from serve.batches.pauses import growing_pauses
 
 GATHER_S = 1.0
 """How long answers are gathered for one part: as much work is done again after a crash."""
@@ -28,6 +28,8 @@ MOST = 256
 """Answers of a part."""
 MOST_WAITING = 1024
 """Answers in memory above which no further line begins, while the store or the database is away."""
+LONGEST_WAIT_S = 10.0
+"""Between two tries to write a part."""
 
 AWAY = (StoreUnavailable, DatabaseAway)
 T = TypeVar("T")
@@ -103,14 +105,13 @@ class PartWriter:
 
 async def patiently(batch_id: str, work: Callable[[], T], threads: BackgroundThreads) -> T:
     """What `work` returns, again and again while the store or the database is away."""
-    wait = 0.25
+    pauses = growing_pauses(LONGEST_WAIT_S)
     while True:
         try:
             return await threads.run(work)
         except AWAY as error:
             logger.warning("batch %s waits: %s", batch_id, error, extra={"action": "batch_waits"})
-        await asyncio.sleep(wait * random.uniform(0.5, 1.0))
-        wait = min(wait * 2, 10.0)
+        await asyncio.sleep(next(pauses))
 
 
 def part_key(batch_id: str, name: str) -> str:

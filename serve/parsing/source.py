@@ -5,6 +5,7 @@ never on where that was cut; each character is read once.
 """
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator
 from typing import TypeVar
 
@@ -64,7 +65,7 @@ class Source:
         return True
 
 
-class ReadingParser:
+class ReadingParser(ABC):
     """An OutputParser whose `read` is such a generator; `source` is what it reads, `tell` how it answers."""
 
     def __init__(self) -> None:
@@ -72,9 +73,9 @@ class ReadingParser:
         self._told: list[Part] = []
         self._reading = self.read()
 
+    @abstractmethod
     def read(self) -> Steps[None]:
         """Reads all of the text; ends when the text has ended."""
-        raise NotImplementedError
 
     def push(self, text: str) -> list[Part]:
         """The parts that are certain now."""

@@ -246,22 +246,15 @@ class InputItemsQuery(Body):
     after: ItemId | None = Field(default=None, description="Id of the last item of the page before.")
     order: Literal["asc", "desc"] = Field(default="desc", description="Oldest first, or newest first.")
 
-    def page(self, items: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """The page, in OpenAI's shape of a list. Raises InvalidField for an `after` that is not there."""
+    def behind(self, items: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+        """The items of this page and of those that follow. Raises InvalidField for an unknown `after`."""
         ordered = list(items if self.order == "asc" else reversed(items))
         if self.after is not None:
             ids = [item["id"] for item in ordered]
             if self.after not in ids:
                 raise InvalidField(f"after is {self.after!r}, which is no item of this response", "after")
             ordered = ordered[ids.index(self.after) + 1 :]
-        shown = ordered[: self.limit]
-        return {
-            "object": "list",
-            "data": shown,
-            "first_id": shown[0]["id"] if shown else None,
-            "last_id": shown[-1]["id"] if shown else None,
-            "has_more": len(ordered) > len(shown),
-        }
+        return ordered
 
 
 def parse_response(body: Mapping[str, Any]) -> ResponseBody:

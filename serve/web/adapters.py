@@ -3,6 +3,7 @@
 An adapter's id may hold slashes, so it is the rest of a path, up to the action.
 """
 
+from dataclasses import replace
 from typing import Any
 
 from fastapi import APIRouter
@@ -96,14 +97,7 @@ _PIN = Description(
     answer={JSON: Adapter},
     errors=(UnknownAdapterName, AdapterNotServed, IllegalTransition, *_LOADING),
 )
-_UNPIN = Description(
-    summary="Keep an adapter no longer than it is used.",
-    tag="adapters",
-    key="admin",
-    path=_ID,
-    answer={JSON: Adapter},
-    errors=(UnknownAdapterName, AdapterNotServed, IllegalTransition, *_LOADING),
-)
+_UNPIN = replace(_PIN, summary="Keep an adapter no longer than it is used.")
 _CHECK = Description(
     summary="Compare what an adapter computes with weights into which it was merged.",
     tag="adapters",

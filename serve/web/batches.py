@@ -1,22 +1,24 @@
 """/v1/batches: a file of requests is answered in the background, and its answers become a file."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from fastapi import APIRouter
 from starlette.requests import Request
 
 import db.batches
+from db.database import Database
 from db.errors import Conflict, DatabaseAway, NotFound
 from db.rows import BatchRow, NewBatch
 from serve.answers.schema_batches import Batch, BatchList, batch_card
-from serve.answers.schema_files import page_of
-from serve.caller import Caller, read_caller
+from serve.answers.shared import page_of
+from serve.caller import Caller
 from serve.errors import InvalidField, UnknownBatch, UnknownFile
 from serve.gateway import Gateway
 from serve.protocol.batches import BatchBody, BatchQuery, parse_batch, parse_batch_query
 from serve.protocol.files import may_be_id
-from serve.web.body import read_object
+from serve.web.body import read_asked
 from serve.web.described import JSON, Description
 
 WINDOW_S = 86_400.0
@@ -58,8 +60,7 @@ def router(gateway: Gateway) -> APIRouter:
 
     @routes.post("/v1/batches", openapi_extra=_CREATE.extra)
     async def create(request: Request) -> dict[str, Any]:
-        caller = read_caller(request.headers, gateway.doorkeeper.tenant(request.headers))
-        body = parse_batch(await read_object(request, gateway.config.max_body_bytes))
+        caller, body = await read_asked(gateway, request, parse_batch)
         row = await _create(gateway, body, caller)
         gateway.desk.wake()
         return batch_card(row)
@@ -69,7 +70,7 @@ def router(gateway: Gateway) -> APIRouter:
         tenant = gateway.doorkeeper.tenant(request.headers)
         query = parse_batch_query(request.query_params)
         if query.after is not None:
-            await _known(gateway, tenant, query.after)
+            await _check_after(gateway, tenant, query.after)
         rows = await asyncio.to_thread(
             lambda: db.batches.page(gateway.database, tenant, limit=query.limit + 1, after=query.after)
         )
@@ -77,17 +78,13 @@ def router(gateway: Gateway) -> APIRouter:
 
     @routes.get("/v1/batches/{batch_id}", openapi_extra=_ONE.extra)
     async def batch(batch_id: str, request: Request) -> dict[str, Any]:
-        return batch_card(await _get(gateway, gateway.doorkeeper.tenant(request.headers), batch_id))
+        tenant = gateway.doorkeeper.tenant(request.headers)
+        return batch_card(await _known(db.batches.get, gateway, tenant, batch_id))
 
     @routes.post("/v1/batches/{batch_id}/cancel", openapi_extra=_CANCEL.extra)
     async def cancel(batch_id: str, request: Request) -> dict[str, Any]:
         tenant = gateway.doorkeeper.tenant(request.headers)
-        if not may_be_id(batch_id):
-            raise UnknownBatch(batch_id)
-        try:
-            row = await asyncio.to_thread(db.batches.cancel, gateway.database, tenant, batch_id)
-        except NotFound as error:
-            raise UnknownBatch(batch_id) from error
+        row = await _known(db.batches.cancel, gateway, tenant, batch_id)
         gateway.desk.cancel(batch_id)
         return batch_card(row)
 
@@ -121,17 +118,20 @@ async def _create(gateway: Gateway, body: BatchBody, caller: Caller) -> BatchRow
     return await asyncio.to_thread(db.batches.create, gateway.database, new)
 
 
-async def _get(gateway: Gateway, tenant: str, batch_id: str) -> BatchRow:
+async def _known(
+    work: Callable[[Database, str, str], BatchRow], gateway: Gateway, tenant: str, batch_id: str
+) -> BatchRow:
+    """What `work` does with a batch of the tenant. Raises UnknownBatch, and what else `work` raises."""
     if not may_be_id(batch_id):
         raise UnknownBatch(batch_id)
     try:
-        return await asyncio.to_thread(db.batches.get, gateway.database, tenant, batch_id)
+        return await asyncio.to_thread(work, gateway.database, tenant, batch_id)
     except NotFound as error:
         raise UnknownBatch(batch_id) from error
 
 
-async def _known(gateway: Gateway, tenant: str, after: str) -> None:
+async def _check_after(gateway: Gateway, tenant: str, after: str) -> None:
     try:
-        await _get(gateway, tenant, after)
+        await _known(db.batches.get, gateway, tenant, after)
     except UnknownBatch as error:
         raise InvalidField(f"after: {error}", "after") from error

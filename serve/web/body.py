@@ -2,15 +2,18 @@
 
 import asyncio
 import contextlib
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
 from starlette.requests import ClientDisconnect, Request
 
+from serve.caller import Caller, read_caller
 from serve.errors import BodyTooLarge, InvalidBody, brief
+from serve.gateway import Gateway
 from serve.protocol.body import read_json
 
 Result = TypeVar("Result")
+Asked = TypeVar("Asked")
 
 
 async def read_object(request: Request, max_bytes: int) -> dict[str, Any]:
@@ -28,6 +31,14 @@ async def read_object(request: Request, max_bytes: int) -> dict[str, Any]:
             raise BodyTooLarge(max_bytes)
         parts.append(part)
     return read_json(b"".join(parts))
+
+
+async def read_asked(
+    gateway: Gateway, request: Request, parse: Callable[[Mapping[str, Any]], Asked]
+) -> tuple[Caller, Asked]:
+    """Who asks, and the body that `parse` makes of what was sent. A caller without a key sends no body."""
+    caller = read_caller(request.headers, gateway.doorkeeper.tenant(request.headers))
+    return caller, parse(await read_object(request, gateway.config.max_body_bytes))
 
 
 async def while_connected(request: Request, work: Coroutine[Any, Any, Result]) -> Result:

@@ -8,11 +8,10 @@ from starlette.responses import Response
 
 from serve.answers.embeddings import written
 from serve.answers.schema_embeddings import EmbeddingList
-from serve.caller import read_caller
 from serve.gateway import Gateway
 from serve.protocol.embeddings import EmbeddingBody, parse_embeddings
 from serve.vectors import Wish
-from serve.web.body import read_object, while_connected
+from serve.web.body import read_asked, while_connected
 from serve.web.described import JSON, VECTORS, WHO, Description
 
 _EMBEDDINGS = Description(
@@ -32,10 +31,8 @@ def router(gateway: Gateway) -> APIRouter:
 
     @routes.post("/v1/embeddings", openapi_extra=_EMBEDDINGS.extra)
     async def embeddings(request: Request) -> Response:
-        caller = read_caller(request.headers, gateway.doorkeeper.tenant(request.headers))
-        body = parse_embeddings(await read_object(request, gateway.config.max_body_bytes))
-        wish = Wish("embeddings", body, {"input": body.input}, body.dimensions)
-        vectors = await while_connected(request, gateway.vectors.make(wish, caller))
+        caller, body = await read_asked(gateway, request, parse_embeddings)
+        vectors = await while_connected(request, gateway.vectors.make(Wish.of_embeddings(body), caller))
         # Many numbers take long to write: on a thread the streams of others go on meanwhile.
         content = await asyncio.to_thread(lambda: b"".join(written(body, caller.id, vectors)))
         return Response(content, media_type=JSON, headers=vectors.headers)

@@ -8,11 +8,10 @@ from starlette.requests import Request
 
 from db.rows import FeedbackRecord
 from serve.answers.schema_admin import Feedback
-from serve.caller import read_caller
 from serve.errors import SpoolFull
 from serve.gateway import Gateway
 from serve.protocol.admin import FeedbackBody, parse_feedback
-from serve.web.body import read_object
+from serve.web.body import read_asked
 from serve.web.described import JSON, Description
 
 _FEEDBACK = Description(
@@ -32,8 +31,7 @@ def router(gateway: Gateway) -> APIRouter:
 
     @routes.post("/v1/feedback", status_code=202, openapi_extra=_FEEDBACK.extra)
     async def feedback(request: Request) -> dict[str, Any]:
-        caller = read_caller(request.headers, gateway.doorkeeper.tenant(request.headers))
-        body = parse_feedback(await read_object(request, gateway.config.max_body_bytes))
+        caller, body = await read_asked(gateway, request, parse_feedback)
         record = FeedbackRecord(
             id=caller.id,
             tenant=caller.tenant,

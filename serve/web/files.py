@@ -10,7 +10,8 @@ from starlette.responses import Response, StreamingResponse
 
 from db.errors import DatabaseAway
 from lora.errors import NoObject, StoreUnavailable
-from serve.answers.schema_files import File, FileDeleted, FileList, file_card, page_of
+from serve.answers.schema_files import File, FileDeleted, FileList, file_card
+from serve.answers.shared import page_of
 from serve.errors import UnknownFile
 from serve.files import Upload
 from serve.gateway import Gateway

@@ -15,14 +15,13 @@ from serve.answers.events import Events, Format
 from serve.answers.schema_chat import ChatCompletion, ChatCompletionChunk
 from serve.answers.schema_text import Completion, CompletionChunk
 from serve.answers.shared import takes_long, usage
-from serve.caller import read_caller
 from serve.conductor import Performance
 from serve.gateway import Gateway
 from serve.generation import merged, start_all
 from serve.metrics import Metrics
 from serve.protocol.chat import ChatBody, parse_chat
 from serve.protocol.completions import CompletionBody, parse_completion
-from serve.web.body import read_object, while_connected
+from serve.web.body import read_asked, while_connected
 from serve.web.described import EVENTS, JSON, MODEL, WHO, Description
 from serve.web.failures import noted
 from serve.web.stream import EventStream
@@ -54,14 +53,12 @@ def router(gateway: Gateway) -> APIRouter:
 
     @routes.post("/v1/chat/completions", openapi_extra=_CHAT.extra)
     async def chat(request: Request) -> Response:
-        caller = read_caller(request.headers, gateway.doorkeeper.tenant(request.headers))
-        body = parse_chat(await read_object(request, gateway.config.max_body_bytes))
+        caller, body = await read_asked(gateway, request, parse_chat)
         return await _answer(gateway, request, await gateway.conductor.chat(body, caller), body.stream)
 
     @routes.post("/v1/completions", openapi_extra=_COMPLETION.extra)
     async def complete(request: Request) -> Response:
-        caller = read_caller(request.headers, gateway.doorkeeper.tenant(request.headers))
-        body = parse_completion(await read_object(request, gateway.config.max_body_bytes))
+        caller, body = await read_asked(gateway, request, parse_completion)
         return await _answer(gateway, request, await gateway.conductor.complete(body, caller), body.stream)
 
     return routes

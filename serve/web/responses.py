@@ -12,8 +12,7 @@ from db.errors import DatabaseAway
 from engine.errors import NoChatTemplate
 from serve import sse
 from serve.answers.schema_responses import InputItemList, ResponseDeleted, ResponseEvent, ResponseObject
-from serve.answers.shared import usage
-from serve.caller import read_caller
+from serve.answers.shared import page_of, usage
 from serve.errors import NotInBackground, PreviousResponseNotFound, ResponseNotFound
 from serve.gateway import Gateway
 from serve.generation import merged
@@ -26,7 +25,7 @@ from serve.protocol.responses import (
     parse_response_query,
 )
 from serve.responder import Turn
-from serve.web.body import read_object, while_connected
+from serve.web.body import read_asked, while_connected
 from serve.web.described import EVENTS, JSON, MODEL, WHO, Description
 from serve.web.failures import noted
 from serve.web.stream import EventStream
@@ -83,8 +82,7 @@ def router(gateway: Gateway) -> APIRouter:
 
     @routes.post("/v1/responses", openapi_extra=_CREATE.extra)
     async def create_response(request: Request) -> Response:
-        caller = read_caller(request.headers, gateway.doorkeeper.tenant(request.headers))
-        body = parse_response(await read_object(request, gateway.config.max_body_bytes))
+        caller, body = await read_asked(gateway, request, parse_response)
         turn = await gateway.responder.turn(body, caller)
         if not body.stream:
             answer = await while_connected(request, whole_turn(gateway.responder, turn))
@@ -116,7 +114,7 @@ def _add_kept(routes: APIRouter, gateway: Gateway) -> None:
         tenant = gateway.doorkeeper.tenant(request.headers)
         query = parse_items_query(request.query_params)
         row = await gateway.kept_responses.get(tenant, response_id)
-        return query.page(row.input_items)
+        return page_of(query.behind(row.input_items), query.limit)
 
     @routes.delete("/v1/responses/{response_id}", openapi_extra=_DELETE.extra)
     async def delete_response(response_id: str, request: Request) -> dict[str, Any]:

@@ -12,11 +12,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from serve.answers.schema_embeddings import ScoreList
-from serve.caller import read_caller
 from serve.gateway import Gateway
 from serve.protocol.score import ScoreBody, parse_score
 from serve.vectors import Vectors, Wish
-from serve.web.body import read_object, while_connected
+from serve.web.body import read_asked, while_connected
 from serve.web.described import JSON, VECTORS, WHO, Description
 
 _SCORE = Description(
@@ -37,8 +36,7 @@ def router(gateway: Gateway) -> APIRouter:
     @routes.post("/score", openapi_extra=_SCORE.extra)
     @routes.post("/v1/score", openapi_extra=_SCORE.extra)
     async def score(request: Request) -> Response:
-        caller = read_caller(request.headers, gateway.doorkeeper.tenant(request.headers))
-        body = parse_score(await read_object(request, gateway.config.max_body_bytes))
+        caller, body = await read_asked(gateway, request, parse_score)
         wish = Wish("score", body, body.sides)
         vectors = await while_connected(request, gateway.vectors.make(wish, caller))
         answer: dict[str, Any] = {

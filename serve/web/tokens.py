@@ -6,13 +6,13 @@ from fastapi import APIRouter
 from starlette.requests import Request
 
 from engine.errors import NoChatTemplate
-from engine.tokenizer import Tokenizer
 from serve.answers.schema_tokens import Detokenized, Tokens
 from serve.errors import InvalidField, UnknownModel
 from serve.gateway import Gateway
 from serve.prompts import beside, of_text
 from serve.protocol.tokens import DetokenizeBody, TokenizeBody, parse_detokenize, parse_tokenize
 from serve.routing import Route
+from serve.visible import VisibleText, all_special
 from serve.web.body import read_object
 from serve.web.described import JSON, Description
 
@@ -80,9 +80,5 @@ def _text(route: Route, body: DetokenizeBody) -> str:
             raise InvalidField(
                 f"tokens[{place}] is {id_}; allowed: 0 to {vocabulary - 1}", f"tokens[{place}]"
             )
-    return _joined(route.model.tokenizer, body.tokens)
-
-
-def _joined(tokenizer: Tokenizer, ids: list[int]) -> str:
-    stream = tokenizer.stream()
-    return stream.push(b"".join(map(tokenizer.token_bytes, ids))) + stream.finish()
+    tokenizer = route.model.tokenizer
+    return VisibleText(tokenizer, special=all_special(tokenizer)).prompt_text(body.tokens)

@@ -41,6 +41,8 @@ from serve.gateway import Gateway
 from serve.web.app import make_app
 from tests.contract.model_folder import BASE, VOCABULARY, write_adapter, write_model
 from tests.contract.replicas import TOKEN, Replica
+from tests.contract.s3_server import S3Server
+from tests.contract.shelves import FileShelf, S3Shelf, Shelf
 
 BASE_DIGEST = "sha256:" + "ab" * 32
 ADMIN = {"authorization": "Bearer root"}
@@ -144,6 +146,19 @@ def s3_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setenv("AWS_CONFIG_FILE", "/dev/null")
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/dev/null")
+
+
+@pytest.fixture(params=["file", "s3"])
+def shelf(request: pytest.FixtureRequest, tmp_path: Path, s3_credentials: None) -> Iterator[Shelf]:
+    """Where a store keeps its bytes: a folder, and a bucket of an S3-protocol server."""
+    if request.param == "file":
+        yield FileShelf(tmp_path / "store")
+        return
+    server = S3Server()
+    try:
+        yield S3Shelf(server)
+    finally:
+        server.stop()
 
 
 @pytest.fixture(scope="session")

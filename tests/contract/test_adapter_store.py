@@ -1,7 +1,7 @@
 """What every adapter store must do, on a folder and on an S3-protocol server. A new one joins as a Shelf."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
@@ -11,22 +11,9 @@ import pytest
 from lora.errors import DamagedCopy, InvalidConfig, InvalidDigest, NotInStore, StoreUnavailable
 from lora.format import read_adapter
 from lora.store import AdapterStore
-from tests.contract.s3_server import S3Server
-from tests.contract.shelves import FileShelf, S3Shelf, Shelf, Spoil, altered, cut, fetch_again, lost
+from tests.contract.shelves import Shelf, Spoil, altered, cut, fetch_again, lost
 
 ABSENT = "sha256:" + "0" * 64
-
-
-@pytest.fixture(params=["file", "s3"])
-def shelf(request: pytest.FixtureRequest, tmp_path: Path, s3_credentials: None) -> Iterator[Shelf]:
-    if request.param == "file":
-        yield FileShelf(tmp_path / "store")
-        return
-    server = S3Server()
-    try:
-        yield S3Shelf(server)
-    finally:
-        server.stop()
 
 
 @pytest.fixture

@@ -5,29 +5,16 @@ from __future__ import annotations
 import hashlib
 import io
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from lora.errors import DamagedObject, InvalidKey, NoObject, StoreUnavailable
 from lora.store import ObjectStore, open_objects
-from tests.contract.s3_server import S3Server
-from tests.contract.shelves import FileShelf, S3Shelf, Shelf
+from tests.contract.shelves import S3Shelf, Shelf
 
 LARGE = b"0123456789abcdef" * (9 << 16)  # 9 MiB: more than one part of an upload
-
-
-@pytest.fixture(params=["file", "s3"])
-def shelf(request: pytest.FixtureRequest, tmp_path: Path, s3_credentials: None) -> Iterator[Shelf]:
-    if request.param == "file":
-        yield FileShelf(tmp_path / "store")
-        return
-    server = S3Server()
-    try:
-        yield S3Shelf(server)
-    finally:
-        server.stop()
 
 
 @pytest.fixture

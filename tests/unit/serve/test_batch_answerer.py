@@ -39,7 +39,7 @@ async def outcome(answerer: Answerer, **body: Any) -> Outcome:
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("serve.batches.answerer.FIRST_WAIT_S", 0.0)
+    monkeypatch.setattr("serve.batches.pauses.FIRST_S", 0.0)
 
 
 async def test_an_answer_is_a_line_of_the_output() -> None:

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from serve.answers.shared import page_of
 from serve.errors import BadRequest, InvalidField
 from serve.protocol.responses import parse_items_query, parse_response, parse_response_query
 
@@ -116,17 +117,22 @@ def test_the_rest_is_refused_by_its_name(fields: dict[str, Any], param: str) -> 
     assert caught.value.param == param
 
 
+def page(parameters: dict[str, str]) -> dict[str, Any]:
+    query = parse_items_query(parameters)
+    return page_of(query.behind(ITEMS), query.limit)
+
+
 def test_pages_follow_each_other() -> None:
-    newest = parse_items_query({"limit": "2"}).page(ITEMS)
+    newest = page({"limit": "2"})
     assert [item["id"] for item in newest["data"]] == ["msg_4", "msg_3"]
     assert (newest["first_id"], newest["last_id"], newest["has_more"]) == ("msg_4", "msg_3", True)
-    rest = parse_items_query({"after": "msg_3"}).page(ITEMS)
+    rest = page({"after": "msg_3"})
     assert [item["id"] for item in rest["data"]] == ["msg_2", "msg_1", "msg_0"]
     assert not rest["has_more"]
-    oldest = parse_items_query({"order": "asc", "after": "msg_4"}).page(ITEMS)
+    oldest = page({"order": "asc", "after": "msg_4"})
     assert (oldest["data"], oldest["first_id"], oldest["last_id"]) == ([], None, None)
     with pytest.raises(InvalidField):
-        parse_items_query({"after": "msg_9"}).page(ITEMS)
+        page({"after": "msg_9"})
 
 
 def test_queries_take_what_changes_nothing() -> None:
